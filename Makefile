@@ -1,0 +1,36 @@
+# Every target that needs Python packages creates .venv first; nothing but Python >= 3.10 and make is assumed.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## create .venv and install the project with its tools
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: $(READY)  ## the quick start: policies on real books with the shipped model, and an HTML report
+	$(BIN)/python -m harness
+
+test: check  ## format check, lint, type check, tests
+	$(BIN)/python -m pytest
+
+check: $(READY)  ## format check, lint and type check only
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(READY)  ## rewrite the sources in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:  ## remove the virtual environment and tool caches (results stay)
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache *.egg-info

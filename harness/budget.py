@@ -1,0 +1,67 @@
+"""Budgets as people write them, and their one meaning inside: slots per layer and KV head."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from harness.errors import UserError
+
+ShareOf = Literal["prompt", "prompt_and_new", "longest"]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Either a number of slots or a share of a length; a dense cell has neither.
+
+    ``share_of`` is the paper's own denominator: the sample's prompt, prompt plus ``max_new_tokens``, or the longest
+    prompt of the task (policies.md A-24).
+    """
+
+    slots: int | None = None
+    share: float | None = None
+    share_of: ShareOf = "prompt"
+
+    @staticmethod
+    def parse(text: object, share_of: str = "prompt") -> Budget:
+        """``256`` and ``4k`` are slots (k = 1024), ``25%`` and ``0.25`` shares. Raises `UserError`."""
+        if share_of not in get_args(ShareOf):
+            raise UserError(f"budget_of='{share_of}' is not one of {', '.join(get_args(ShareOf))}.")
+        written = str(text).strip().lower()
+        if match := re.fullmatch(r"(\d+(?:\.\d+)?)(k?)", written):
+            number = float(match[1]) * (1024 if match[2] else 1)
+            if number >= 1 and number == int(number):
+                return Budget(slots=int(number))
+            if 0 < number < 1 and not match[2]:
+                return Budget(share=number, share_of=share_of)  # type: ignore[arg-type]
+        if match := re.fullmatch(r"(\d+(?:\.\d+)?)%", written):
+            share = float(match[1]) / 100
+            if 0 < share <= 1:
+                return Budget(share=share, share_of=share_of)  # type: ignore[arg-type]
+        raise UserError(
+            f"budget={text} is not a budget: give slots per layer and KV head (256, 4k) or a share of the prompt "
+            "above 0 and up to 100% (25%, 0.25)."
+        )
+
+    def of(self, prompt_tokens: int, new_tokens: int, longest_prompt: int) -> int:
+        """Slots for one sample; shares are rounded to the nearest slot, never below 1."""
+        if self.slots is not None:
+            return self.slots
+        base = {
+            "prompt": prompt_tokens,
+            "prompt_and_new": prompt_tokens + new_tokens,
+            "longest": longest_prompt,
+        }[self.share_of]
+        return max(1, math.floor((self.share or 0) * base + 0.5))
+
+    @property
+    def label(self) -> str:
+        """As tables show it: ``256``, ``25%``, ``full``."""
+        if self.slots is not None:
+            return str(self.slots)
+        return "full" if self.share is None else f"{self.share * 100:g}%"
+
+
+FULL = Budget()

@@ -1,0 +1,100 @@
+"""A cell: model × policy × budget × prompt regime × task, and the one function that says what it is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import policies
+import tasks
+from harness import engine, fingerprint
+from harness.budget import FULL, Budget
+from harness.engine import Prompting
+from harness.models import ModelSpec
+from policies import Policy
+from policies.selection import keep_best
+from tasks.base import Task
+
+IDENTITY_FORMAT = 1  # raised whenever the fields below change meaning
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of a sweep. ``seed`` drives the task's generator; decoding is greedy."""
+
+    model: ModelSpec
+    policy: Policy
+    budget: Budget
+    prompting: Prompting
+    task: Task
+    seed: int
+
+    @staticmethod
+    def parse(config: Mapping[str, Any]) -> Cell:
+        """From a composed configuration (plain containers). Raises the errors of `harness.errors.MENDABLE`."""
+        policy = policies.build(config["policy"])
+        budget = FULL if policy.is_dense else Budget.parse(config["budget"], config["budget_of"])
+        if budget.slots is not None:
+            policy.check_budget(budget.slots)
+        task_config = dict(config["task"])
+        return Cell(
+            model=ModelSpec.parse(config["model"]),
+            policy=policy,
+            budget=budget,
+            prompting=Prompting(config["prompt"], config["block_size"]),
+            task=tasks.build(task_config.pop("name"), **task_config),
+            seed=config["seed"],
+        )
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Exactly the fields that change outputs; device, batch width and folders are left out.
+
+        Code is part of it: when the engine, a part of this policy or the task's module changes, the cell is another.
+        """
+        blocked = self.prompting.regime == "blocked"
+        parts = (self.policy.scorer, self.policy.correction)
+        return {
+            "format": IDENTITY_FORMAT,
+            "model": self.model.identity(),
+            "policy": {
+                "scorer": _described(self.policy.scorer),
+                "correction": _described(self.policy.correction),
+                "protect": dataclasses.asdict(self.policy.protect),
+                "schedule": dataclasses.asdict(self.policy.schedule),
+            },
+            "budget": dataclasses.asdict(self.budget),
+            "prompt": {"regime": self.prompting.regime} | ({"block_size": self.prompting.block_size} if blocked else {}),
+            "task": _described(self.task),
+            "code": {
+                "engine": fingerprint.of_package(engine),
+                "policy": fingerprint.of_sources(policies.Policy, keep_best, *map(type, filter(None, parts))),
+                "task": fingerprint.of_sources(type(self.task)),
+            },
+        }
+
+    @cached_property
+    def id(self) -> str:
+        """16 hex digits, the same on every machine."""
+        return fingerprint.of_data(self.identity)
+
+    def labels(self) -> dict[str, Any]:
+        """The columns of the ``cells`` table that people group by (docs/design/rows.md)."""
+        return {
+            "cell_id": self.id,
+            "model": self.model.name,
+            "policy": self.policy.name,
+            "budget": self.budget.label,
+            "prompt": self.prompting.regime,
+            "block_size": self.prompting.block_size if self.prompting.regime == "blocked" else 0,
+            "task": self.task.name,
+            "dtype": self.model.dtype,
+            "seed": self.seed,
+        }
+
+
+def _described(part: Any) -> dict[str, Any] | None:
+    return None if part is None else {"class": type(part).__name__, **dataclasses.asdict(part)}

@@ -1,0 +1,75 @@
+"""Attention over slots: the output for the model, and exactly the statistics that policies asked for."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from policies.scorer import AttentionRows
+
+ROWS_PER_TILE = 64  # query rows whose probabilities exist at one time
+
+
+def _grouped(query: Tensor, heads: int) -> Tensor:
+    """(R, H·G, m, D) to (R, H, G, m, D): consecutive query heads share a KV head."""
+    rows, query_heads, chunk, width = query.shape
+    return query.view(rows, heads, query_heads // heads, chunk, width)
+
+
+def _capped(logits: Tensor, softcap: float | None) -> Tensor:
+    """Gemma 2's tanh cap; unchanged for everyone else."""
+    return logits if softcap is None else softcap * torch.tanh(logits / softcap)
+
+
+def attend(
+    query: Tensor, keys: Tensor, values: Tensor, visible: Tensor, scaling: float, softcap: float | None = None
+) -> Tensor:
+    """Softmax attention. ``query`` (R, H·G, m, D), ``keys``/``values`` (R, H, N, D), ``visible`` (R, 1, m, N) bool.
+
+    Returns (R, m, H·G, D). The query group is folded into the query rows, so that K and V are never repeated.
+    """
+    rows, query_heads, chunk, width = query.shape
+    heads = keys.shape[1]
+    group = query_heads // heads
+    folded = _grouped(query, heads).reshape(rows, heads, group * chunk, width)
+    mask = visible.repeat(1, 1, group, 1)
+    if softcap is None:
+        output = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scaling)
+    else:
+        logits = _capped(folded.float() @ keys.float().transpose(-1, -2) * scaling, softcap)
+        weights = logits.masked_fill(~mask, -torch.inf).softmax(-1)
+        output = (weights.to(values.dtype) @ values)
+    return output.reshape(rows, heads, group, chunk, -1).permute(0, 3, 1, 2, 4).reshape(rows, chunk, query_heads, -1)
+
+
+def column_sums(
+    query: Tensor,
+    keys: Tensor,
+    visible: Tensor,
+    valid: Tensor,
+    last_rows: AttentionRows,
+    scaling: float,
+    softcap: float | None = None,
+) -> Tensor:
+    """Attention that each slot received from the chunk's last rows: mean over the query group, sum over rows.
+
+    Shapes as in `attend`; ``valid`` (R, m) bool marks the query rows that are tokens and not padding (chunks are
+    right-aligned, so the last rows are the newest tokens). Returns (R, H, N) fp32; arithmetic is fp32 whatever the
+    model's dtype (policies.md 1.7). Probabilities live for one tile of `ROWS_PER_TILE` rows only.
+    """
+    heads, chunk = keys.shape[1], query.shape[2]
+    first = 0 if last_rows == "all" else max(0, chunk - last_rows)
+    grouped = _grouped(query, heads)
+    group = grouped.shape[2]
+    transposed = keys.float().transpose(-1, -2)
+    total = keys.new_zeros(*keys.shape[:3], dtype=torch.float32)
+    for start in range(first, chunk, ROWS_PER_TILE):
+        tile = slice(start, min(start + ROWS_PER_TILE, chunk))
+        rows = grouped[:, :, :, tile].float().flatten(2, 3)  # (R, H, G·tile, D)
+        logits = _capped(rows @ transposed * scaling, softcap)
+        seen = visible[:, :, tile].repeat(1, 1, group, 1)
+        weights = logits.masked_fill(~seen, -torch.inf).softmax(-1)
+        counted = valid[:, tile].float().repeat(1, group)[:, None, None, :]  # (R, 1, 1, G·tile)
+        total += (counted @ weights).squeeze(-2)
+    return total / group

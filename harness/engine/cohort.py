@@ -1,0 +1,101 @@
+"""A cohort: rows that advance in lockstep, each under its own policy and budget, and their common cache."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from harness.engine.cache import SlotCache
+from harness.engine.rows import Prompting, Row, refuse_mixed_schedule
+from harness.engine.step import Feed
+from harness.engine.tally import Tally
+from policies import Policy
+
+Phase = Literal["prompt", "decode"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Neighbouring rows under one policy: a slice, so that statistics are computed on views and never gathered."""
+
+    policy: Policy
+    rows: slice
+    budgets: tuple[int, ...]
+
+    def evicts(self, phase: Phase) -> bool:
+        """Whether this group's schedule evicts after a chunk of this phase."""
+        if self.policy.is_dense:
+            return False
+        schedule = self.policy.schedule
+        return schedule.prompt != "never" if phase == "prompt" else schedule.decode != "never"
+
+
+class Cohort:
+    """The mutable state of one lockstep run. ``rows`` must be sorted so that equal policies are neighbours."""
+
+    def __init__(self, rows: Sequence[Row], prompting: Prompting, layers: int, device: torch.device) -> None:
+        for row in rows:
+            refuse_mixed_schedule(row, prompting)
+        self.rows = rows
+        self.device = device
+        self.chunks = [
+            prompting.chunks(len(row.tokens), row.total_tokens if row.policy.is_dense else row.budget) for row in rows
+        ]
+        tail = max(stop - start for plan in self.chunks for start, stop in plan[1:] or [(0, 1)])
+        self.cache = SlotCache(layers, len(rows), max(row.capacity for row in rows), tail)
+        self.counts = [0] * len(rows)  # slots filled, the same for all layers and heads
+        self.lengths = [0] * len(rows)  # tokens fed
+        self.groups = tuple(_groups(rows))
+        self.tally = Tally(rows, self.chunks, layers, device)
+        self.feed: Feed
+        self.phase: Phase = "prompt"
+        self.visible: Tensor
+        self.targets: tuple[int, ...]
+
+    @property
+    def fill(self) -> int:
+        """Slots in use by the fullest row."""
+        return max(self.counts)
+
+    def begin(self, feed: Feed, phase: Phase) -> None:
+        """Fix everything that all layers of this pass share."""
+        self.feed, self.phase = feed, phase
+        self.visible = feed.visible(self.counts, self.fill)
+        self.lengths = [length + width for length, width in zip(self.lengths, feed.widths, strict=True)]
+        arrived = [count + width for count, width in zip(self.counts, feed.widths, strict=True)]
+        limits = itertools.chain.from_iterable(
+            group.budgets if group.evicts(phase) else [total for total in arrived[group.rows]]
+            for group in self.groups
+        )
+        self.arrived = tuple(arrived)
+        self.targets = tuple(map(min, arrived, limits))
+        self.targets_tensor = torch.tensor(self.targets, device=self.device).view(-1, 1, 1)
+
+    @property
+    def someone_evicts(self) -> bool:
+        """Whether any row holds more than it may after this pass."""
+        return self.arrived != self.targets
+
+    @property
+    def appends(self) -> bool:
+        """Whether the whole chunk simply stays behind the slots, for every row."""
+        return not self.someone_evicts and self.feed.is_even and min(self.counts) == self.fill
+
+    def finish(self) -> None:
+        """After all layers: the slots now filled."""
+        self.counts = list(self.targets)
+        self.tally.close_step()
+
+
+def _groups(rows: Sequence[Row]) -> list[Group]:
+    groups, start = [], 0
+    for policy, members in itertools.groupby(rows, key=lambda row: row.policy):
+        budgets = tuple(row.budget for row in members)
+        groups.append(Group(policy, slice(start, start + len(budgets)), budgets))
+        start += len(budgets)
+    return groups

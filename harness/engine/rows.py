@@ -1,0 +1,103 @@
+"""What goes into the engine and what comes out: one row is one sample under one policy and one budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from harness.engine.ledger import Ledger
+from policies import Policy, PolicyError
+
+Regime = Literal["blocked", "one_shot", "token_fed"]
+REGIMES: tuple[Regime, ...] = ("blocked", "one_shot", "token_fed")
+
+
+class EngineError(ValueError):
+    """A run that the engine must refuse. The message is a sentence: what is wrong, where, what to do."""
+
+
+@dataclass(frozen=True)
+class Prompting:
+    """How the prompt is fed (architecture, axis 1).
+
+    ``blocked``: blocks of ``block_size`` tokens, each attends only to what survived the earlier ones (KeyDiff, CAOTE).
+    ``one_shot``: the whole prompt at once, one compression per layer afterwards (SnapKV, K-VEC).
+    ``token_fed``: the first N tokens at once, then one token at a time (HashEvict's text).
+    """
+
+    regime: Regime = "blocked"
+    block_size: int = 128  # tokens; meaningful for ``blocked`` only
+
+    def __post_init__(self) -> None:
+        if self.regime not in REGIMES:
+            raise EngineError(f"There is no prompt regime '{self.regime}'. Known: {', '.join(REGIMES)}.")
+        if self.block_size < 1:
+            raise EngineError(
+                f"block_size={self.block_size} would never process the prompt: give at least 1 token per block."
+            )
+
+    def chunks(self, tokens: int, budget: int) -> list[tuple[int, int]]:
+        """(start, stop) of every forward pass over ``tokens`` prompt tokens; a short last block stays short (A-20)."""
+        if self.regime == "one_shot":
+            return [(0, tokens)]
+        if self.regime == "token_fed":
+            first = min(tokens, budget)
+            return [(0, first), *((i, i + 1) for i in range(first, tokens))]
+        return [(i, min(i + self.block_size, tokens)) for i in range(0, tokens, self.block_size)]
+
+    def widest(self, tokens: int, budget: int) -> int:
+        """Tokens of the widest chunk: how far a hard budget may be overshot during attention."""
+        return max(stop - start for start, stop in self.chunks(tokens, budget))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One sample under one policy.
+
+    ``budget``: slots per layer and KV head that may persist; ignored by a dense policy. ``max_new_tokens = 0`` asks
+    for no generation.
+    """
+
+    tokens: Sequence[int]
+    policy: Policy
+    budget: int = 0
+    max_new_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.tokens:
+            raise EngineError("A prompt has no tokens: every sample needs at least one.")
+        if not self.policy.is_dense:
+            self.policy.check_budget(self.budget)
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and generation together, tokens."""
+        return len(self.tokens) + self.max_new_tokens
+
+    @property
+    def capacity(self) -> int:
+        """Slots per layer and KV head this row can ever persist."""
+        if self.policy.is_dense or self.policy.schedule.prompt == "never":
+            return self.total_tokens
+        if self.policy.schedule.decode == "never":
+            return min(self.total_tokens, self.budget + self.max_new_tokens)
+        return min(self.total_tokens, self.budget)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a row produced. ``nll`` are nats per predicted prompt token (perplexity runs), in order."""
+
+    ledger: Ledger
+    tokens: list[int] = field(default_factory=list)
+    nll: list[float] = field(default_factory=list)
+
+
+def refuse_mixed_schedule(row: Row, prompting: Prompting) -> None:
+    """A policy that compresses once after the prompt has no hard budget in the other regimes."""
+    if row.policy.schedule.prompt == "after_prompt" and prompting.regime != "one_shot":
+        raise PolicyError(
+            f"Policy '{row.policy.name}' compresses once, after the prompt, so prompt={prompting.regime} would hold "
+            "the whole prompt under the name of a budget: use prompt=one_shot."
+        )

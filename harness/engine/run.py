@@ -1,0 +1,141 @@
+"""The driver: prompts in chunks, greedy decode with eviction per step, teacher-forced perplexity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from harness.engine.cohort import Cohort
+from harness.engine.hook import refuse_unsupported, slots_enabled
+from harness.engine.rows import Outcome, Prompting, Row
+from harness.engine.step import Feed
+
+Observer = Callable[[int], None]  # told after each pass how many tokens were fed
+
+
+def _ignore(tokens: int) -> None:
+    """The default observer."""
+
+
+class Engine:
+    """Runs cohorts of rows through one transformers model, which stays unchanged."""
+
+    def __init__(self, model: PreTrainedModel, eos_token_ids: Iterable[int] = ()) -> None:
+        self.model = model.eval()
+        self.config = model.config.get_text_config()
+        self.stops = frozenset(eos_token_ids)
+
+    @torch.inference_mode()
+    def generate(self, rows: Sequence[Row], prompting: Prompting, observe: Observer = _ignore) -> list[Outcome]:
+        """Greedy continuation of every row, at most ``max_new_tokens`` each; the stop token is not returned.
+
+        Rows are independent: what a row yields does not depend on its company (up to the rounding of batched matrix
+        products). Raises `EngineError` or `PolicyError` before anything is computed.
+        """
+        order, cohort = self._cohort(rows, prompting)
+        produced: list[list[int]] = [[] for _ in order]
+        with slots_enabled(self.model):
+            pending = self._read_prompts(cohort, observe)
+            wants = [row.max_new_tokens > 0 for row in cohort.rows]
+            while any(wants):
+                pieces: list[list[int]] = []
+                for index, token in enumerate(pending):
+                    if wants[index]:
+                        produced[index].append(token)
+                        finished = len(produced[index]) == cohort.rows[index].max_new_tokens
+                        wants[index] = not finished and token not in self.stops
+                    pieces.append([token] if wants[index] else [])
+                if any(wants):
+                    feed = Feed.of(pieces, cohort.lengths, cohort.device)
+                    pending = self._forward(cohort, feed, "decode", 1)[:, -1].argmax(-1).tolist()
+                    observe(sum(feed.widths))
+        ledgers = cohort.tally.ledgers(cohort.cache, cohort.lengths)
+        outcomes = [
+            Outcome(ledger, [token for token in tokens if token not in self.stops])
+            for ledger, tokens in zip(ledgers, produced, strict=True)
+        ]
+        return _in_callers_order(outcomes, order)
+
+    @torch.inference_mode()
+    def perplexity(self, rows: Sequence[Row], prompting: Prompting, observe: Observer = _ignore) -> list[Outcome]:
+        """Negative log likelihood, nats, of every prompt token but the first, each predicted under eviction.
+
+        The token after a chunk is predicted before the chunk's eviction (A-21), with everything that survived the
+        earlier ones. In the ``one_shot`` regime nothing is ever predicted after an eviction: the figure is dense.
+        """
+        order, cohort = self._cohort(rows, prompting)
+        losses: list[list[Tensor]] = [[] for _ in order]
+
+        def collect(feed: Feed, logits: Tensor) -> None:
+            for index, width in enumerate(feed.widths):
+                stop = cohort.lengths[index]
+                truth = cohort.rows[index].tokens[stop - width + 1 : stop + 1]
+                if truth:
+                    begin = feed.width - width
+                    predicted = logits[index, begin : begin + len(truth)].float()
+                    target = torch.tensor(truth, device=logits.device)
+                    losses[index].append(F.cross_entropy(predicted, target, reduction="none"))
+
+        with slots_enabled(self.model):
+            self._read_prompts(cohort, observe, collect)
+        ledgers = cohort.tally.ledgers(cohort.cache, cohort.lengths)
+        outcomes = [
+            Outcome(ledger, nll=torch.cat(parts).tolist() if parts else [])
+            for ledger, parts in zip(ledgers, losses, strict=True)
+        ]
+        return _in_callers_order(outcomes, order)
+
+    def _cohort(self, rows: Sequence[Row], prompting: Prompting) -> tuple[list[int], Cohort]:
+        """Rows sorted so that equal policies are neighbours, and the order to undo it."""
+        refuse_unsupported(self.config, max(row.total_tokens for row in rows))
+        seen = {policy: index for index, policy in enumerate(dict.fromkeys(row.policy for row in rows))}
+        order = sorted(range(len(rows)), key=lambda index: seen[rows[index].policy])
+        layers = self.config.num_hidden_layers
+        return order, Cohort([rows[index] for index in order], prompting, layers, self.model.device)
+
+    def _read_prompts(
+        self, cohort: Cohort, observe: Observer, collect: Callable[[Feed, Tensor], None] | None = None
+    ) -> list[int]:
+        """Feed every prompt; returns each row's greedy token after its last chunk."""
+        following = [0] * len(cohort.rows)
+        for number in range(max(len(plan) for plan in cohort.chunks)):
+            spans = [plan[number] if number < len(plan) else (0, 0) for plan in cohort.chunks]
+            pieces = [row.tokens[start:stop] for row, (start, stop) in zip(cohort.rows, spans, strict=True)]
+            feed = Feed.of(pieces, [start for start, _ in spans], cohort.device)
+            logits = self._forward(cohort, feed, "prompt", 1 if collect is None else 0)
+            if collect is not None:
+                collect(feed, logits)
+            ends = [index for index, plan in enumerate(cohort.chunks) if number == len(plan) - 1]
+            if ends:
+                greedy = logits[:, -1].argmax(-1).tolist()
+                for index in ends:
+                    following[index] = greedy[index]
+            observe(sum(feed.widths))
+        cohort.tally.close_prompt(cohort.cache)
+        return following
+
+    def _forward(self, cohort: Cohort, feed: Feed, phase: str, logits_to_keep: int) -> Tensor:
+        """One pass over all layers, evictions included. Returns logits (R, m or logits_to_keep, vocabulary)."""
+        cohort.begin(feed, phase)  # type: ignore[arg-type]
+        output = self.model(
+            input_ids=feed.tokens,
+            position_ids=feed.positions.clamp(min=0).long(),
+            past_key_values=cohort.cache,
+            use_cache=True,
+            logits_to_keep=logits_to_keep,
+            cohort=cohort,
+        )
+        cohort.finish()
+        logits: Tensor = output.logits
+        return logits
+
+
+def _in_callers_order(outcomes: list[Outcome], order: list[int]) -> list[Outcome]:
+    placed: list[Outcome | None] = [None] * len(order)
+    for outcome, index in zip(outcomes, order, strict=True):
+        placed[index] = outcome
+    return [outcome for outcome in placed if outcome is not None]

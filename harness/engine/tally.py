@@ -1,0 +1,109 @@
+"""Counting for the ledger while a cohort runs: everything is read off the cache's tensors, on their device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from harness.engine.cache import SlotCache, SlotLayer
+from harness.engine.ledger import Ledger, Promise
+from harness.engine.rows import Row
+
+STATE_BYTES_PER_SLOT = 4  # one fp32 number
+
+
+class Tally:
+    """Running maxima per row, (R,) int64 tensors. Nothing here waits for the device before `ledgers`."""
+
+    def __init__(
+        self, rows: Sequence[Row], chunks: Sequence[Sequence[tuple[int, int]]], layers: int, device: torch.device
+    ) -> None:
+        def zeros(dtype: torch.dtype = torch.int64) -> Tensor:
+            return torch.zeros(len(rows), dtype=dtype, device=device)
+
+        self.rows, self.chunks, self.layers = rows, chunks, layers
+        self.peak, self.kept, self.surplus, self.deficit = zeros(), zeros(), zeros(), zeros()
+        self.slots_now, self.slots_max = zeros(), zeros()
+        self.is_nan = zeros(torch.bool)
+        self.calls = [0] * len(rows)
+        self.coverage = zeros(torch.float32)
+
+    def attended(self, held: Tensor, arriving: Tensor) -> None:
+        """Before a chunk settles: ``held`` (R, H) slots in use, ``arriving`` (R,) tokens of the chunk."""
+        self.peak = torch.maximum(self.peak, held.amax(-1) + arriving)
+
+    def selected(self, kept: Tensor, targets: Tensor) -> None:
+        """After a selection: ``kept`` (R, H, n) bool against the allowed ``targets`` (R, 1, 1)."""
+        difference = kept.sum(-1) - targets.squeeze(-1)
+        self.surplus = torch.maximum(self.surplus, difference.amax(-1))
+        self.deficit = torch.minimum(self.deficit, difference.amin(-1))
+
+    def called(self, rows: slice, is_nan: Tensor) -> None:
+        """A policy selected for these rows; ``is_nan`` (r,) bool says which met a score that is not a number."""
+        self.is_nan[rows] |= is_nan
+        for row in range(rows.start, rows.stop):
+            self.calls[row] += 1
+
+    def settled(self, layer: SlotLayer) -> None:
+        """After a chunk settled in a layer: what the layer persists now."""
+        held = layer.held()
+        self.kept = torch.maximum(self.kept, held.amax(-1))
+        self.slots_now += held.sum(-1)
+
+    def close_step(self) -> None:
+        """After all layers of a pass."""
+        self.slots_max = torch.maximum(self.slots_max, self.slots_now)
+        self.slots_now = torch.zeros_like(self.slots_now)
+
+    def close_prompt(self, cache: SlotCache) -> None:
+        """After the last prompt chunk: the share of prompt tokens that some layer and head still holds."""
+        longest = max(len(row.tokens) for row in self.rows)
+        seen = torch.zeros(len(self.rows), longest + 1, dtype=torch.bool, device=self.peak.device)
+        for layer in cache.layers:
+            positions = layer.positions.flatten(1).long()  # (R, H·S)
+            seen.scatter_(1, torch.where(positions >= 0, positions, longest), True)
+        lengths = torch.tensor([len(row.tokens) for row in self.rows], device=seen.device)
+        self.coverage = seen[:, :longest].sum(-1) / lengths
+
+    def ledgers(self, cache: SlotCache, lengths: Sequence[int]) -> list[Ledger]:
+        """One ledger per row, with the first broken promise. ``lengths``: tokens each row was fed."""
+        final = torch.stack([layer.held() for layer in cache.layers]).float().mean((0, 2)).tolist()
+        slot_bytes = sum(t[0, 0, 0].nbytes for t in (cache.layers[0].keys, cache.layers[0].values))
+        columns = zip(
+            self.rows, self.chunks, lengths, final, self.calls,
+            self.peak.tolist(), self.kept.tolist(), self.surplus.tolist(), self.deficit.tolist(),
+            self.slots_max.tolist(), self.is_nan.tolist(), self.coverage.tolist(), strict=True,
+        )  # fmt: skip
+        return [
+            self._ledger(row, plan, fed, mean, calls, peak, kept, surplus + deficit, slots, nan, cover, slot_bytes)
+            for row, plan, fed, mean, calls, peak, kept, surplus, deficit, slots, nan, cover in columns
+        ]
+
+    def _ledger(
+        self, row: Row, plan: Sequence[tuple[int, int]], fed: int, mean: float, calls: int, peak: int, kept: int,
+        surplus: int, slots: int, is_nan: bool, coverage: float, slot_bytes: int,
+    ) -> Ledger:  # fmt: skip
+        promise = Promise(
+            persists=row.capacity,
+            widest_chunk=max(stop - start for start, stop in plan),
+            total_tokens=fed,
+            must_evict=not row.policy.is_dense and (len(row.tokens) if _prompt_only(row) else fed) > row.budget,
+        )
+        return Ledger(
+            slots_requested=-1 if row.policy.is_dense else row.budget,
+            slots_kept_max=kept,
+            slots_kept_mean=mean,
+            slots_peak=peak,
+            kv_bytes=slots * slot_bytes,
+            state_bytes=slots * STATE_BYTES_PER_SLOT if row.policy.has_state else 0,
+            tokens_evicted=fed - mean,
+            coverage=coverage,
+            policy_calls=calls,
+            invalid=promise.broken_by(peak, kept, surplus, calls, fed - mean, is_nan),
+        )
+
+
+def _prompt_only(row: Row) -> bool:
+    return row.policy.schedule.decode == "never"

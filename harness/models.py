@@ -1,0 +1,125 @@
+"""Models and tokenizers: shipped with the package, in a folder, or in the local hub cache. Never fetched silently."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from harness import fingerprint
+from harness.errors import UserError
+from policies import nearest
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+BUNDLED = Path(__file__).parent  # `bundled/testbed` is the folder `testbed` beside this file
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Which model, exactly. ``path`` is ``bundled/<name>``, a folder, or a hub id."""
+
+    name: str
+    path: str
+    dtype: str = "float32"
+    revision: str | None = None
+    gated: bool = False  # whether the hub asks for a licence first
+    download: bool = False  # whether the hub may be asked at all
+
+    @staticmethod
+    def parse(config: Mapping[str, Any]) -> ModelSpec:
+        """From the ``model`` group. Raises `UserError` for a missing path or an unknown dtype or key."""
+        known = ModelSpec.__dataclass_fields__
+        for key in config:
+            if key not in known:
+                raise UserError(f"The model has no setting '{key}'. {nearest(key, known)}")
+        if not config.get("path"):
+            raise UserError(
+                "model=hf needs to know which model: add model.path=<folder or hub id>, for example "
+                "model.path=Qwen/Qwen2.5-3B-Instruct."
+            )
+        spec = ModelSpec(**config)
+        if spec.dtype not in DTYPES:
+            raise UserError(f"model.dtype='{spec.dtype}' is not known. {nearest(spec.dtype, DTYPES)}")
+        return spec
+
+    @property
+    def folder(self) -> Path | None:
+        """The local folder that holds the model, or None for a hub id."""
+        if self.path.startswith("bundled/"):
+            return BUNDLED / self.path.removeprefix("bundled/")
+        path = Path(self.path).expanduser()
+        return path if path.is_dir() else None
+
+    @property
+    def location(self) -> str:
+        """What transformers is asked for."""
+        return str(self.folder or self.path)
+
+    def identity(self) -> dict[str, str]:
+        """The fields that change outputs: content of a folder, or id and revision on the hub; dtype."""
+        folder = self.folder
+        if folder is not None:
+            files = tuple(f for f in folder.iterdir() if f.suffix in {".json", ".safetensors", ".bin", ".model"})
+            return {"content": fingerprint.of_files(files), "dtype": self.dtype}
+        return {"hub": self.path, "revision": self.revision or "main", "dtype": self.dtype}
+
+    def config(self) -> Any:
+        """The model's configuration, without its weights."""
+        return self._fetch(AutoConfig)
+
+    def tokenizer(self) -> Any:
+        """The model's tokenizer."""
+        return self._fetch(AutoTokenizer)
+
+    def load(self, device: str) -> PreTrainedModel:
+        """Weights on the device, in evaluation mode."""
+        transformers_logging.disable_progress_bar()
+        model: PreTrainedModel = self._fetch(AutoModelForCausalLM, dtype=DTYPES[self.dtype])
+        return model.to(device).eval()  # type: ignore[arg-type]
+
+    def _fetch(self, kind: Any, **options: Any) -> Any:
+        try:
+            return kind.from_pretrained(
+                self.location, revision=self.revision, local_files_only=not self.download, **options
+            )
+        except (OSError, ValueError) as error:
+            raise UserError(self._absence(error)) from error
+
+    def _absence(self, error: Exception) -> str:
+        if self.folder is not None:
+            return f"The folder {self.location} holds no model that transformers can load: {_first_line(error)}"
+        if self.path.startswith(("/", "./", "../", "~")):
+            return f"There is no folder {self.path}: correct model.path, or give a hub id such as Qwen/Qwen2.5-3B."
+        licence = (
+            f"accept its licence at https://huggingface.co/{self.path}, log in with 'hf auth login', then "
+            if self.gated
+            else ""
+        )
+        return (
+            f"Model {self.path} is not on this machine: {licence}fetch it with 'hf download {self.path}', "
+            "or point model.path at a folder that has it."
+        )
+
+
+def eos_token_ids(model: PreTrainedModel) -> tuple[int, ...]:
+    """The model's stop tokens, from its generation config."""
+    stops = model.generation_config.eos_token_id if model.generation_config is not None else None
+    return () if stops is None else (stops,) if isinstance(stops, int) else tuple(stops)
+
+
+def pick_device(wanted: str) -> str:
+    """``auto`` takes CUDA where there is one. Raises `UserError` where the wanted device is missing."""
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"device={wanted} is not on this machine: use device=cpu, or install a CUDA build of torch.")
+    return wanted
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,91 @@
+"""Figure: accuracy over context length and needle depth, one small heatmap per policy and budget."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+
+from harness.report.colours import contrast
+from harness.report.svg import CARD, MUTED, figure, inline, styled
+
+# Viridis: perceptually uniform and readable under colour-vision deficiencies and in grey (van der Walt, Smith 2015).
+COLOURS = colormaps["viridis"]
+CELL = (46, 30)  # CSS pixels per length and depth
+AXES = ("axis_length", "axis_depth")
+
+
+def has_axes(rows: pd.DataFrame) -> bool:
+    """Whether the rows have what the heatmap needs: a length and a depth on every row."""
+    return all(name in rows.columns and rows[name].notna().all() for name in AXES)
+
+
+def heatmap(rows: pd.DataFrame, lengths: list[object], depths: list[object], title: str, name: str) -> Markup:
+    """Mean value and number of samples per depth (y) and length (x) for the rows of one cell and metric."""
+    cells = rows.groupby([*AXES])["value"].agg(["mean", "size"])
+    left, right, top, bottom = 46, 4, 4, 36
+    width, height = left + CELL[0] * len(lengths) + right, bottom + CELL[1] * len(depths) + top
+    with styled():
+        drawn = figure(width, height)
+        axes = drawn.add_axes(
+            (left / width, bottom / height, 1 - (left + right) / width, 1 - (top + bottom) / height)
+        )
+        for column, length in enumerate(lengths):
+            for line, depth in enumerate(depths):
+                place = (length, depth)
+                mean, n = cells.loc[place] if place in cells.index else (np.nan, 0)
+                _cell(axes, column, line, float(mean), int(n))
+        axes.set(xlim=(0, len(lengths)), ylim=(len(depths), 0))
+        axes.set_xticks(np.arange(len(lengths)) + 0.5, [tick_text(length) for length in lengths])
+        axes.set_yticks(np.arange(len(depths)) + 0.5, _depth_texts(depths))
+        axes.tick_params(length=0, pad=3)
+        axes.spines[:].set_visible(False)
+        axes.set_xlabel("length (tokens)", fontsize=10, labelpad=2)
+        axes.set_ylabel("depth (%)", fontsize=10, labelpad=2)
+    worst = cells["mean"].idxmin()
+    text = (
+        f"{title}: mean {rows['value'].mean():.2f} over {len(rows)} samples; lowest {cells['mean'].min():.2f} "
+        f"at length {tick_text(worst[0])} and depth {_depth_texts([worst[1], *depths])[0]} %"
+    )
+    return inline(drawn, name, text)
+
+
+def colour_stops() -> str:
+    """The colour scale as the stops of a CSS gradient."""
+    return ", ".join(_hex(COLOURS(share)) for share in np.linspace(0, 1, 9))
+
+
+def _cell(axes: Axes, column: int, line: int, mean: float, n: int) -> None:
+    if n == 0:
+        axes.text(column + 0.5, line + 0.5, "–", ha="center", va="center", color=MUTED, fontsize=10)
+        return
+    colour = _hex(COLOURS(mean))
+    ink = max(("#ffffff", "#111111"), key=lambda candidate: contrast(candidate, colour))
+    axes.fill_between([column, column + 1], line, line + 1, facecolor=colour, edgecolor=CARD, linewidth=1.5)
+    axes.text(column + 0.5, line + 0.36, f"{mean:.2f}", ha="center", va="center", color=ink, fontsize=11)
+    axes.text(column + 0.5, line + 0.77, f"n={n}", ha="center", va="center", color=ink, fontsize=8.5)
+
+
+def _hex(rgba: tuple[float, float, float, float]) -> str:
+    return "#" + "".join(f"{round(channel * 255):02x}" for channel in rgba[:3])
+
+
+def tick_text(value: object) -> str:
+    """A coordinate as text: ``1024``, ``0.5``, or words as they are."""
+    try:
+        return f"{float(str(value)):.10g}"
+    except ValueError:
+        return str(value)
+
+
+def _depth_texts(depths: list[object]) -> list[str]:
+    """Depths in percent, whether the task counts them from 0 to 1 or from 0 to 100."""
+    try:
+        numbers = np.array([float(str(depth)) for depth in depths])
+    except ValueError:
+        return [str(depth) for depth in depths]
+    return [f"{number:.3g}" for number in (numbers * 100 if numbers.max() <= 1 else numbers)]
+
+

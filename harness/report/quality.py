@@ -1,0 +1,152 @@
+"""Figure: quality against budget, one panel per task and metric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from harness.report.colours import Look
+from harness.report.names import NLL, metric_title, ordered_policies, parse_budget
+from harness.report.svg import CARD, INK, figure, inline, styled
+
+WIDTH, HEIGHT = 460, 300  # CSS pixels: readable unscaled in two columns of a desktop, or one of a phone
+WIDE_RANGE = 4.0  # a perplexity panel whose values span more than this factor is logarithmic
+
+
+def swatch(label: str, look: Look, name: str) -> Markup:
+    """The key to one policy: a piece of its line with its marker."""
+    with styled():
+        drawn = figure(30, 14)
+        axes = drawn.add_axes((0, 0, 1, 1))
+        axes.set_axis_off()
+        axes.set(xlim=(0, 30), ylim=(0, 14))
+        axes.plot([2, 28], [7, 7], color=look.light, linestyle=look.line, linewidth=1.6)
+        axes.plot([15], [7], **_marker(look))
+    return inline(drawn, name, f"key of {label}", [look])
+
+
+def quality_figure(panel: pd.DataFrame, looks: Mapping[str, Look], name: str) -> Markup | None:
+    """Value against budget of one panel of the summary; None where there is no budget to plot against."""
+    policies = panel[~panel["dense"]]
+    if policies.empty:
+        return None
+    x, axis_label = _positions(policies)
+    with styled():
+        drawn = figure(WIDTH, HEIGHT)
+        axes = drawn.add_axes((0.125, 0.16, 0.855, 0.8))
+        logarithmic = _scale_x(axes, policies, x)
+        _dense_band(axes, panel[panel["dense"]])
+        labels = ordered_policies(policies["label"])
+        for place, label in enumerate(labels):
+            own = policies[policies["label"] == label].assign(x=x).sort_values("x")
+            shifted = _shifted(own["x"].to_numpy(float), place, len(labels), x, logarithmic)
+            _series(axes, own, shifted, looks[label])
+        _scale_y(axes, panel)
+        axes.set_xlabel(axis_label)
+        axes.grid(axis="y")
+    metric = metric_title(str(panel["metric"].iloc[0]))
+    text = f"{metric} of {len(labels)} policies against budget; all numbers are in the summary table"
+    return inline(drawn, name, text, looks.values())
+
+
+def _marker(look: Look) -> dict[str, object]:
+    inside = {"none": CARD, "bottom": look.light, "full": look.light}[look.filling]
+    return {
+        "marker": look.marker,
+        "markersize": 9 if look.marker == "*" else 6.5,
+        "fillstyle": "bottom" if look.filling == "bottom" else "full",
+        "markerfacecolor": inside,
+        "markerfacecoloralt": CARD,
+        "markeredgecolor": look.light,
+        "color": look.light,
+        "linestyle": "none",
+    }
+
+
+def _positions(policies: pd.DataFrame) -> tuple[pd.Series, str]:
+    """x per line of the summary: the share or slots asked for, or the slots granted where budgets mix both."""
+    budgets = policies["budget"].map(parse_budget)
+    amounts = budgets.map(lambda budget: budget.amount).astype(float)
+    if budgets.map(lambda budget: budget.is_share).all():
+        return amounts, "budget (% of tokens, as asked)"
+    if budgets.map(lambda budget: budget.is_number and not budget.is_share).all():
+        return amounts, "budget (slots per layer and KV head)"
+    return policies["slots_requested"].astype(float), "budget (mean slots granted per layer and KV head)"
+
+
+def _scale_x(axes: Axes, policies: pd.DataFrame, x: pd.Series) -> bool:
+    """Ticks at the budgets that were run. Budgets usually double, so the axis is logarithmic where it can be."""
+    ticks = np.unique(x.to_numpy(float))
+    logarithmic = bool(ticks[0] > 0)
+    if logarithmic:
+        axes.set_xscale("log", base=2)
+        axes.set_xlim(ticks[0] / 2**0.5, ticks[-1] * 2**0.5)
+    else:
+        axes.set_xlim(ticks[0] - 1, ticks[-1] + 1)
+    unit = "%" if policies["budget"].map(lambda text: parse_budget(text).is_share).all() else ""
+    axes.xaxis.set_major_locator(FixedLocator(list(_apart(ticks, logarithmic))))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}{unit}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    return logarithmic
+
+
+def _apart(ticks: np.ndarray, logarithmic: bool) -> list[float]:
+    """The ticks that are far enough apart for their labels (a tenth of the axis)."""
+    places = np.log(ticks) if logarithmic else ticks
+    kept: list[int] = []
+    for i, place in enumerate(places):
+        if not kept or place - places[kept[-1]] >= 0.09 * (places[-1] - places[0]):
+            kept.append(i)
+    return [float(ticks[i]) for i in kept]
+
+
+def _shifted(own: np.ndarray, place: int, count: int, x: pd.Series, logarithmic: bool) -> np.ndarray:
+    """Points moved sideways by a fixed fraction of the smallest gap, so that bars of different policies part."""
+    ticks = np.unique(x.to_numpy(float))
+    places = np.log(ticks) if logarithmic else ticks
+    gap = float(np.min(np.diff(places))) if len(ticks) > 1 else (np.log(2.0) if logarithmic else 2.0)
+    offset = 0.0 if count == 1 else (place / (count - 1) - 0.5) * gap * min(0.6, 0.08 * count)
+    return own * np.exp(offset) if logarithmic else own + offset
+
+
+def _dense_band(axes: Axes, dense: pd.DataFrame) -> None:
+    for _, line in dense.iterrows():
+        if np.isfinite(line["low"]):
+            axes.axhspan(line["low"], line["high"], color=INK, alpha=0.09, linewidth=0)
+        axes.axhline(line["value"], color=INK, linewidth=1, linestyle=(0, (6, 3)))
+        axes.annotate(
+            "dense", (1, line["value"]), xycoords=("axes fraction", "data"), xytext=(-3, 3),
+            textcoords="offset points", ha="right", va="bottom", fontsize=10,
+        )  # fmt: skip
+
+
+def _series(axes: Axes, own: pd.DataFrame, x: np.ndarray, look: Look) -> None:
+    value = own["value"].to_numpy(float)
+    bars = np.abs(np.vstack([value - own["low"].to_numpy(float), own["high"].to_numpy(float) - value]))
+    axes.plot(x, value, color=look.light, linestyle=look.line, linewidth=1.4, alpha=0.75)
+    axes.errorbar(x, value, yerr=bars, fmt="none", ecolor=look.light, elinewidth=1.2, capsize=2.5)
+    axes.plot(x, value, **_marker(look))
+
+
+def _scale_y(axes: Axes, panel: pd.DataFrame) -> None:
+    metric = str(panel["metric"].iloc[0])
+    ends = panel[["value", "low", "high"]].to_numpy(float)
+    ends = ends[np.isfinite(ends)]
+    if metric == NLL:
+        axes.set_ylabel("perplexity (lower is better)")
+        if ends.max() / ends.min() > WIDE_RANGE:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
+            axes.yaxis.set_minor_formatter(NullFormatter())
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
+    elif ends.min() >= 0 and ends.max() <= 1:
+        axes.set_ylabel(f"{metric_title(metric)} (mean, 0 to 1)")
+        axes.set_ylim(-0.03, 1.06)
+        axes.yaxis.set_major_locator(FixedLocator([0, 0.2, 0.4, 0.6, 0.8, 1]))
+    else:
+        axes.set_ylabel(f"{metric_title(metric)} (mean)")

@@ -1,0 +1,70 @@
+"""What a report accepts, and which of it may be counted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+# Scores are comparable only within one context: everything else that changes outputs is policy or budget.
+CONTEXT = ("model", "prompt", "block_size", "dtype", "seed")
+PROVENANCE = ("git", "versions", "hardware", "device", "created")
+_IDENTITY = ("cell_id", "policy", "budget", "task", "config")
+_SAMPLE = ("sample_id", "metric", "value", "weight", "prediction", "reference", "document", "invalid")
+LEDGER = (
+    "slots_requested",
+    "slots_kept_max",
+    "slots_kept_mean",
+    "slots_peak",
+    "kv_bytes",
+    "state_bytes",
+    "tokens_evicted",
+    "coverage",
+)
+_TEXT = ("model", "prompt", "dtype", *PROVENANCE, *_IDENTITY, "prediction", "reference", "document", "invalid")
+_NUMBERS = ("block_size", "seed")
+
+
+def checked(rows: pd.DataFrame) -> pd.DataFrame:
+    """A copy with gaps filled, a ``cluster`` and a ``dense`` column, and scores that are no numbers marked invalid.
+
+    Raises ValueError, with a sentence, for rows that no honest table can be made of.
+    """
+    if rows.empty:
+        raise ValueError("There are no rows to report: run at least one cell, or check the filter that left none.")
+    required = (*_IDENTITY, *CONTEXT, *PROVENANCE, *_SAMPLE, *LEDGER)
+    missing = [name for name in required if name not in rows.columns]
+    if missing:
+        raise ValueError(f"The rows lack columns of the results schema: {', '.join(missing)}.")
+    out = rows.reset_index(drop=True)
+    for name in _TEXT:
+        out[name] = out[name].astype(object).where(out[name].notna(), "").astype(str)
+    for name in _NUMBERS:
+        out[name] = out[name].fillna(-1).astype(int)
+    repeated = out[out.duplicated(["cell_id", "sample_id", "metric"])]
+    if not repeated.empty:
+        first = repeated.iloc[0]
+        raise ValueError(
+            f"{len(repeated)} rows repeat another row's cell, sample and metric (the first: {first['cell_id']}, "
+            f"{first['sample_id']}, {first['metric']}); counted twice they would narrow every interval."
+        )
+    # A sample that names no document shares nothing with others.
+    named = out["document"] != ""
+    out["cluster"] = np.where(named, "document " + out["document"], "sample " + out["sample_id"].astype(str))
+    out["dense"] = out["slots_requested"] < 0
+    _mark(out, ~np.isfinite(out["value"].to_numpy(float)), "the score is not a finite number")
+    _mark(out, ~(out["weight"].to_numpy(float) > 0), "the weight is not a positive number")
+    return out
+
+
+def _mark(rows: pd.DataFrame, wrong: np.ndarray, sentence: str) -> None:
+    rows.loc[wrong & (rows["invalid"] == "").to_numpy(), "invalid"] = sentence
+
+
+def invalid_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows that broke an invariant."""
+    return rows[rows["invalid"] != ""]
+
+
+def valid_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of cells without any invalid row: what broke an invariant once is not trusted for the rest."""
+    return rows[~rows["cell_id"].isin(invalid_rows(rows)["cell_id"])]

@@ -1,0 +1,188 @@
+"""The summary: one line per cell and metric, with its interval and its paired difference to the dense cell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.report.names import NLL, ordered_budgets, ordered_policies, policy_labels
+from harness.report.rows import CONTEXT, checked, valid_rows
+from harness.statistics import Interval, mean_interval, paired_difference, perplexity_interval
+
+Line = Mapping[str, Any]
+PANEL = (*CONTEXT, "task", "metric")
+COLUMNS = (
+    "cell_id",
+    *CONTEXT,
+    "task",
+    "metric",
+    "policy",
+    "label",
+    "budget",
+    "dense",
+    "value",
+    "low",
+    "high",
+    "n",
+    "n_clusters",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "n_paired",
+    "slots_requested",
+    "slots_kept",
+    "slots_kept_max",
+    "slots_peak",
+    "rank",
+)
+
+
+def summary_table(rows: pd.DataFrame) -> pd.DataFrame:
+    """One line per cell and metric, without the cells that broke an invariant.
+
+    ``value``, ``low``, ``high``: mean score with its 95 % interval; for the metric ``nll`` the perplexity.
+    ``difference``, ``difference_low``, ``difference_high``: to the dense cell of the same model, task, prompt
+    regime, block size, dtype and seed, over the ``n_paired`` samples that both have: a difference of means, for
+    ``nll`` a ratio of perplexities (1 is no difference); NaN without such a cell.
+    ``slots_requested``, ``slots_kept``: mean over samples, in slots per layer and KV head; ``slots_kept_max``,
+    ``slots_peak``: largest over samples. ``label``: the policy, with its settings where the name is ambiguous.
+    ``rank``: ``best`` or ``second`` among the policies (dense aside) of the same budget and column of a table.
+    """
+    accepted = checked(rows)
+    return _summarise(valid_rows(accepted), policy_labels(accepted))
+
+
+def _summarise(valid: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFrame:
+    groups = {
+        (str(cell), str(metric)): part.set_index("sample_id")
+        for (cell, metric), part in valid.groupby(["cell_id", "metric"], sort=False)
+    }
+    lines = [_line(part, labels) for part in groups.values()]
+    table = pd.DataFrame(lines, columns=list(COLUMNS))
+    for _, panel in table.groupby(list(PANEL), sort=False):
+        dense = {
+            str(line["cell_id"]): groups[str(line["cell_id"]), str(line["metric"])]
+            for _, line in panel[panel["dense"]].iterrows()
+        }
+        for place, line in panel[~panel["dense"]].iterrows():
+            own = groups[str(line["cell_id"]), str(line["metric"])]
+            for column, number in _difference(own, dense, str(line["metric"])).items():
+                table.loc[place, column] = number  # type: ignore[index]
+        for _, rivals in panel[~panel["dense"]].groupby("budget", sort=False):
+            for place, rank in _ranks(rivals).items():
+                table.loc[place, "rank"] = rank
+    return _ordered(table)
+
+
+def _line(part: pd.DataFrame, labels: Mapping[str, str]) -> dict[str, Any]:
+    first = part.iloc[0]
+    interval = _interval(part, str(first["metric"]))
+    line: dict[str, Any] = {name: first[name] for name in COLUMNS if name in part.columns}
+    return line | {
+        "label": labels[str(first["cell_id"])],
+        "dense": bool(first["dense"]),
+        "value": interval.mean,
+        "low": interval.low,
+        "high": interval.high,
+        "n": interval.n,
+        "n_clusters": interval.n_clusters,
+        "difference": math.nan,
+        "difference_low": math.nan,
+        "difference_high": math.nan,
+        "n_paired": 0,
+        "slots_requested": float(part["slots_requested"].mean()),
+        "slots_kept": float(part["slots_kept_mean"].mean()),
+        "slots_kept_max": int(part["slots_kept_max"].max()),
+        "slots_peak": int(part["slots_peak"].max()),
+        "rank": "",
+    }
+
+
+def _interval(part: pd.DataFrame, metric: str) -> Interval:
+    values, weights, clusters = (part[name].to_numpy() for name in ("value", "weight", "cluster"))
+    if metric == NLL:
+        return perplexity_interval(values, weights, clusters)
+    return mean_interval(values, clusters, weights)
+
+
+def _difference(own: pd.DataFrame, dense: Mapping[str, pd.DataFrame], metric: str) -> dict[str, float]:
+    """Against the dense cell that shares the most samples; nothing if none shares any."""
+    shared = {cell: own.index.intersection(part.index) for cell, part in dense.items()}
+    best = max(shared, key=lambda cell: len(shared[cell]), default=None)
+    if best is None or len(shared[best]) == 0:
+        return {}
+    a, b = own.loc[shared[best]], dense[best].loc[shared[best]]
+    values = (part["value"].to_numpy(float) for part in (a, b))
+    found = paired_difference(*values, clusters=a["cluster"].to_numpy(), weights=a["weight"].to_numpy(float))
+    numbers = np.array([found.mean, found.low, found.high])
+    mean, low, high = (float(x) for x in (np.exp(numbers) if metric == NLL else numbers))
+    return {"difference": mean, "difference_low": low, "difference_high": high, "n_paired": found.n}
+
+
+def _ranks(rivals: pd.DataFrame) -> dict[Any, str]:
+    """Places of the best and second best values; equal values share a rank, a lone policy has none."""
+    if len(rivals) < 2:
+        return {}
+    lower_is_better = bool((rivals["metric"] == NLL).all())
+    distinct = sorted(set(rivals["value"].round(12)), reverse=not lower_is_better)
+    names = dict(zip(distinct, ("best", "second"), strict=False))
+    return {place: names[value] for place, value in rivals["value"].round(12).items() if value in names}
+
+
+def _ordered(table: pd.DataFrame) -> pd.DataFrame:
+    """Contexts by name, tasks and metrics as they came, budgets by size, policies by family, dense first."""
+    places = {
+        "task": {name: place for place, name in enumerate(table["task"].unique())},
+        "metric": {name: place for place, name in enumerate(table["metric"].unique())},
+        "budget": {name: place for place, name in enumerate(ordered_budgets(table["budget"]))},
+        "label": {name: place for place, name in enumerate(ordered_policies(table["label"]))},
+    }
+    keys = table[list(CONTEXT)].assign(dense=~table["dense"].astype(bool))
+    keys = keys.assign(**{name: table[name].map(place) for name, place in places.items()})
+    order = keys.sort_values([*CONTEXT, "task", "metric", "dense", "budget", "label"], kind="stable").index
+    return table.loc[order].reset_index(drop=True)
+
+
+def value_text(line: Line) -> str:
+    """The value as text: perplexities with four significant digits, scores with three decimals."""
+    return _number(line["value"], line["metric"])
+
+
+def interval_text(line: Line) -> str:
+    """The 95 % interval as ``[low, high]``, or a dash where the samples cannot give one."""
+    if math.isnan(line["low"]):
+        return "[–]"
+    return f"[{_number(line['low'], line['metric'])}, {_number(line['high'], line['metric'])}]"
+
+
+def difference_text(line: Line) -> str:
+    """The difference to dense with its interval: signed for scores, ``×ratio`` for perplexity; empty without dense."""
+    if math.isnan(line["difference"]):
+        return ""
+    numbers = [line[name] for name in ("difference", "difference_low", "difference_high")]
+    if line["metric"] == NLL:
+        mean, low, high = (_perplexity(x) for x in numbers)
+        return f"×{mean} [{low}, {high}]" if not math.isnan(numbers[1]) else f"×{mean}"
+    mean, low, high = (f"{x:+.3f}".replace("-", "−") for x in numbers)
+    return f"{mean} [{low}, {high}]" if not math.isnan(numbers[1]) else mean
+
+
+def verdict(line: Line) -> str:
+    """``worse`` or ``better`` than dense if the whole interval of the difference says so, else empty."""
+    none = 1.0 if line["metric"] == NLL else 0.0
+    above, below = line["difference_low"] > none, line["difference_high"] < none
+    if line["metric"] == NLL:
+        above, below = below, above
+    return "better" if above else "worse" if below else ""
+
+
+def _number(value: float, metric: str) -> str:
+    return _perplexity(value) if metric == NLL else f"{value:.3f}".replace("-", "−")
+
+
+def _perplexity(value: float) -> str:
+    return f"{value:.2f}" if value < 100 else f"{value:,.0f}" if value < 1e6 else f"{value:.1e}"

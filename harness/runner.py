@@ -1,0 +1,94 @@
+"""The runner: cells in, rows in the store out. One process, one model at a time, finished work is never repeated."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness import provenance
+from harness.cells import Cell
+from harness.engine import Engine, Outcome
+from harness.models import ModelSpec, eos_token_ids
+from harness.plan import Job, Plan, plan
+from harness.store import Store
+from harness.terminal import Progress
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a run was asked to do and what it did. ``computed`` and ``present`` count samples over all cells."""
+
+    cells: tuple[Cell, ...]
+    store: Store
+    computed: int
+    present: int
+
+    @property
+    def cell_ids(self) -> list[str]:
+        """In the order in which they were asked for."""
+        return [cell.id for cell in self.cells]
+
+
+def run(
+    cells: Sequence[Cell], results_dir: Path, device: str, limit: int | None, progress: Progress
+) -> Sweep:
+    """Compute every missing sample of these cells. All checks come before the first model is loaded."""
+    unique = tuple({cell.id: cell for cell in cells}.values())
+    store = Store(results_dir / "runs")
+    store.check_writable()
+    by_model: dict[ModelSpec, list[Cell]] = defaultdict(list)
+    for cell in unique:
+        by_model[cell.model].append(cell)
+    plans = [plan(model, members, store, limit) for model, members in by_model.items()]
+    with progress.over(sum(p.tokens for p in plans)):
+        for work in plans:
+            if work.jobs:
+                _compute(work, store, device, progress)
+    return Sweep(unique, store, sum(len(p.jobs) for p in plans), sum(p.present for p in plans))
+
+
+def _compute(work: Plan, store: Store, device: str, progress: Progress) -> None:
+    model = work.model.load(device)
+    tokenizer = work.model.tokenizer()
+    engine = Engine(model, eos_token_ids(model))
+    for cell in work.cells:
+        store.describe(cell.id, {**cell.labels(), "config": cell.identity, **provenance.record(device)})
+    for cohort in work.cohorts():
+        progress.say(f"{cohort[0].cell.task.name}: {len(cohort)} rows")
+        started = time.perf_counter()
+        run_rows = engine.perplexity if cohort[0].cell.task.mode == "perplexity" else engine.generate
+        outcomes = run_rows([job.row for job in cohort], cohort[0].cell.prompting, progress.fed)
+        seconds = (time.perf_counter() - started) / len(cohort)
+        finished = sorted(zip(cohort, outcomes, strict=True), key=lambda pair: pair[0].cell.id)
+        for cell_id, pairs in itertools.groupby(finished, key=lambda pair: pair[0].cell.id):
+            store.append(cell_id, [r for job, out in pairs for r in _rows(job, out, tokenizer, seconds)])
+        progress.finished(cohort)
+
+
+def _rows(job: Job, outcome: Outcome, tokenizer: Any, seconds: float) -> list[dict[str, Any]]:
+    """The ``samples`` rows of one (cell, sample), one per metric (docs/design/rows.md)."""
+    task, sample = job.cell.task, job.sample
+    prediction = tokenizer.decode(outcome.tokens, skip_special_tokens=True)
+    if task.mode == "perplexity":
+        weight = float(len(outcome.nll))
+        scores = {"nll": sum(outcome.nll) / max(1.0, weight)}
+    else:
+        weight, scores = 1.0, task.score(sample, prediction)
+    common = {
+        "sample_id": sample.id,
+        "weight": weight,
+        "prediction": prediction,
+        "reference": sample.references[0] if sample.references else "",
+        "document": sample.document,
+        **{f"axis_{name}": value for name, value in sample.axes.items()},
+        "prompt_tokens": len(job.row.tokens),
+        "new_tokens": len(outcome.tokens),
+        **asdict(outcome.ledger),
+        "seconds": seconds,
+    }
+    return [{"metric": metric, "value": value, **common} for metric, value in scores.items()]

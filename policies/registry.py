@@ -1,0 +1,77 @@
+"""From names and plain mappings to policies: the one place where parts are looked up."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from policies.caote import CAOTE, Correction, FastCAOTE
+from policies.h2o import H2O
+from policies.keydiff import KeyDiff
+from policies.parts import Protect, Schedule
+from policies.policy import Policy
+from policies.recency import Recency
+from policies.scorer import Scorer
+from policies.snapkv import SnapKV
+from policies.tova import TOVA
+from policies.view import PolicyError
+
+SCORERS: dict[str, Callable[..., Scorer]] = {
+    "h2o": H2O,
+    "keydiff": KeyDiff,
+    "recency": Recency,
+    "snapkv": SnapKV,
+    "tova": TOVA,
+}
+CORRECTIONS: dict[str, Callable[..., Correction]] = {"caote": CAOTE, "fastcaote": FastCAOTE}
+
+Part = TypeVar("Part")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The sentence that offers known names for an unknown one, the nearest first."""
+    options = sorted(known)
+    close = difflib.get_close_matches(name, options, n=3, cutoff=0.5)
+    return f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(options)}."
+
+
+def build(config: Mapping[str, Any]) -> Policy:
+    """A policy from ``{name, scorer, correction, protect, schedule}``; parts are names or ``{name, **parameters}``.
+
+    Raises `PolicyError` for unknown parts, unknown parameters and combinations that make no sense.
+    """
+    settings = dict(config)
+    name = str(settings.pop("name", "unnamed"))
+    scorer = settings.pop("scorer", None)
+    correction = settings.pop("correction", None)
+    protect = settings.pop("protect", None) or {}
+    schedule = settings.pop("schedule", None) or {}
+    if settings:
+        unknown = next(iter(settings))
+        known = ("name", "scorer", "correction", "protect", "schedule")
+        raise PolicyError(f"Policy '{name}' has no part '{unknown}'. {nearest(unknown, known)}")
+    return Policy(
+        name=name,
+        scorer=None if scorer is None else _part("scorer", scorer, SCORERS),
+        correction=None if correction is None else _part("correction", correction, CORRECTIONS),
+        protect=_construct("protect", Protect, protect),
+        schedule=_construct("schedule", Schedule, schedule),
+    )
+
+
+def _part(role: str, spec: str | Mapping[str, Any], known: Mapping[str, Callable[..., Part]]) -> Part:
+    parameters = {"name": spec} if isinstance(spec, str) else dict(spec)
+    name = str(parameters.pop("name", ""))
+    if name not in known:
+        raise PolicyError(f"There is no {role} called '{name}'. {nearest(name, known)}")
+    return _construct(f"{role} '{name}'", known[name], parameters)
+
+
+def _construct(what: str, factory: Callable[..., Part], parameters: Mapping[str, Any]) -> Part:
+    allowed = [field.name for field in dataclasses.fields(factory)]  # type: ignore[arg-type]
+    for parameter in parameters:
+        if parameter not in allowed:
+            raise PolicyError(f"The {what} has no parameter '{parameter}'. {nearest(parameter, allowed)}")
+    return factory(**parameters)

@@ -1,0 +1,47 @@
+"""The selection rule shared by every score-based policy (policies.md, section 1.3).
+
+Protected slots first, then the best scores; on equal scores the older token goes. All of it is one comparison of
+integer keys that are unique within a head, so the answer is the same on every device and needs no stable sort.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from policies.view import CacheView
+
+_POSITION_BITS = 28  # sequences up to 268 million tokens
+_TIER_SHIFT = 60
+_ORDINARY, _RECENT, _SINK, _EMPTY = 0, 1, 2, 3  # empty slots rank last because they can never be victims
+
+
+def sortable(scores: Tensor) -> Tensor:
+    """fp32 scores as int64 in [0, 2^32) with the same order; -0.0 and 0.0 become equal."""
+    bits = (scores.float() + 0.0).view(torch.int32)
+    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    return ordered.long() + 2**31
+
+
+def priorities(scores: Tensor, view: CacheView, sinks: Tensor, recent: Tensor) -> Tensor:
+    """(R, H, N) int64, larger = keep, unique among the filled slots of a head.
+
+    ``sinks`` and ``recent`` are boolean masks of protected slots. Where a budget is smaller than what is protected,
+    sinks stay first (smallest position first), then the most recent.
+    """
+    position = view.positions.long()
+    ordinary = (sortable(scores) << _POSITION_BITS) | position
+    key = torch.where(recent, position + (_RECENT << _TIER_SHIFT), ordinary)
+    key = torch.where(sinks, (1 << _POSITION_BITS) - 1 - position + (_SINK << _TIER_SHIFT), key)
+    return torch.where(view.filled, key, _EMPTY << _TIER_SHIFT)
+
+
+def keep_best(priority: Tensor, view: CacheView) -> Tensor:
+    """(R, H, N) bool: the slots each head keeps, ``min(budget, filled)`` of them. Rows within budget keep all."""
+    drop = tuple(max(0, count - budget) for count, budget in zip(view.counts, view.budgets, strict=True))
+    if not any(drop):
+        return view.filled
+    losers = priority.topk(max(drop), dim=-1, largest=False, sorted=True).values
+    last = view.per_row(tuple(max(0, d - 1) for d in drop)).expand(*priority.shape[:2], 1)
+    highest_dropped = torch.where(view.per_row(drop) > 0, losers.gather(-1, last), -1)
+    return (priority > highest_dropped) & view.filled

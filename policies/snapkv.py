@@ -1,0 +1,69 @@
+"""SnapKV: attention of an observation window, smoothed over neighbouring tokens (Li et al. 2024; policies.md, 3.6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from policies.scorer import AttentionRows, Stateless
+from policies.view import CacheView, PolicyError, attention_of
+
+Pooling = Literal["avg", "avg_nopad", "max", "none"]
+
+
+def pool_neighbours(scores: Tensor, positions: Tensor, kernel: int, pool: Pooling) -> Tensor:
+    """Pool along slots sorted by position (neighbours in the cache, not necessarily in the text).
+
+    ``scores``, ``positions``: (R, H, N), empty slots at position -1. ``avg`` pads with zeros and always divides by
+    ``kernel`` (edges are damped), ``avg_nopad`` divides by the neighbours that exist, ``max`` pads with -inf.
+    """
+    if pool == "none" or kernel == 1:
+        return scores
+    order = positions.argsort(dim=-1)  # empty slots come first, so they pad the left edge
+    filled = positions.gather(-1, order) >= 0
+    line = scores.gather(-1, order)
+    half = kernel // 2
+    if pool == "max":
+        smooth = F.max_pool1d(line.masked_fill(~filled, -torch.inf), kernel, stride=1, padding=half)
+    else:
+        smooth = F.avg_pool1d(line.masked_fill(~filled, 0.0), kernel, stride=1, padding=half)
+        if pool == "avg_nopad":
+            present = F.avg_pool1d(filled.to(line.dtype), kernel, stride=1, padding=half)
+            smooth = smooth / present.clamp(min=0.5 / kernel)
+    smooth = smooth.masked_fill(~filled, 0.0)
+    return torch.empty_like(smooth).scatter_(-1, order, smooth)
+
+
+@dataclass(frozen=True)
+class SnapKV(Stateless):
+    """Score = pooled column sum over the last ``window`` rows of the chunk; fewer in a short block, 1 in decode (A-06).
+
+    KeyDiff and CAOTE state average pooling with kernel 7 and window 32; the LongBench configurations of the public
+    code use max pooling. The window itself stays through ``protect.recent``.
+    """
+
+    window: int = 32  # query rows
+    kernel: int = 7  # slots
+    pool: Pooling = "avg"
+    nonnegative = True
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise PolicyError(f"snapkv needs an observation window of at least 1 row, not {self.window}.")
+        if self.kernel < 1 or self.kernel % 2 == 0:
+            raise PolicyError(f"snapkv needs an odd pooling kernel (1, 3, 5, 7, …), not {self.kernel}.")
+        if self.pool not in ("avg", "avg_nopad", "max", "none"):
+            raise PolicyError(f"snapkv pool='{self.pool}' is not one of avg, avg_nopad, max, none.")
+
+    @property
+    def rows(self) -> AttentionRows:  # type: ignore[override]
+        """The observation window."""
+        return self.window
+
+    def score(self, view: CacheView) -> Tensor:
+        """(R, H, N)."""
+        return pool_neighbours(attention_of(view), view.positions, self.kernel, self.pool)

@@ -1,0 +1,146 @@
+"""Needle in a haystack: one number to find among several in pages of a novel."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import ClassVar, Literal
+
+from tasks.base import Sample, TaskError, Tokenizer
+from tasks.checks import distinct, grid, listed, nearest, whole
+from tasks.haystack import Haystack, most_that_fit
+from tasks.needles import FORMS, KEYS, Fact, draw_facts
+from tasks.novels import novels, passage
+
+WORDS_PER_NEEDLE = 4  # the least text that still counts as a haystack
+
+
+@dataclass(frozen=True)
+class NeedleInAHaystack:
+    """Needle in a haystack: recall the number of one key among several, hidden in pages of a held-out novel.
+
+    Lengths are tokens of the whole prompt (special tokens and question included) as the tokenizer encodes it; a
+    prompt is never longer, and shorter only by what the next word would have added. Depths are percent of the
+    haystack before the asked needle; the others, of the same form with other keys and numbers, lie at random
+    depths. The question comes last. A sample depends on the seed and on its own length, depth and repeat, not
+    on what else those lists hold.
+
+    Deviations from gkamradt/LLMTest_NeedleInAHaystack: needles and questions are those that the testbed was
+    trained on; there are others to tell apart; haystacks are novels, not essays; the score needs no judge.
+    """
+
+    name: ClassVar[str] = "niah"
+    version: ClassVar[str] = "1"
+    mode: ClassVar[Literal["generate", "perplexity"]] = "generate"
+    metrics: ClassVar[tuple[str, ...]] = ("exact_match",)
+
+    lengths: tuple[int, ...] = (512, 1024)  # tokens
+    depths: tuple[int, ...] = (0, 25, 50, 75, 100)  # percent
+    repeats: int = 6  # samples for each length and depth
+    needles: int = 4  # the asked one included
+    forms: tuple[str, ...] = tuple(FORMS)  # question forms, taken in turn over the repeats
+    max_new_tokens: int = 10
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        forms = (self.forms,) if isinstance(self.forms, str) else listed("niah.forms", self.forms)
+        for form in forms:
+            if form not in FORMS:
+                raise TaskError(f"niah knows no question form '{form}'. {nearest(str(form), FORMS)}")
+        checked = {
+            "lengths": grid("niah.lengths", self.lengths, 1),
+            "depths": grid("niah.depths", self.depths, 0, 100),
+            "repeats": whole("niah.repeats", self.repeats, 1),
+            "needles": whole("niah.needles", self.needles, 1, len(KEYS)),
+            "forms": distinct("niah.forms", forms),
+            "max_new_tokens": whole("niah.max_new_tokens", self.max_new_tokens, 1),
+            "seed": whole("niah.seed", self.seed, 0),
+        }
+        for field, value in checked.items():
+            object.__setattr__(self, field, value)
+
+    def samples(self, tokenizer: Tokenizer) -> list[Sample]:
+        """Repeats outermost: every prefix covers the grid as evenly as it can."""
+        points = product(range(self.repeats), self.lengths, self.depths)
+        return [self._sample(tokenizer, length, depth, repeat) for repeat, length, depth in points]
+
+    def score(self, sample: Sample, prediction: str) -> dict[str, float]:
+        """1 if the first unbroken run of the digits 0-9 in the prediction is the asked number, else 0."""
+        found = re.search("[0-9]+", prediction)
+        return {"exact_match": float(found is not None and found.group() in sample.references)}
+
+    def _sample(self, tokenizer: Tokenizer, length: int, depth: int, repeat: int) -> Sample:
+        draft = self._draft(length, depth, repeat)
+        if draft.tokens(tokenizer, *draft.least()) > length:
+            raise TaskError(self._too_short(tokenizer, length))
+        book = novels()[draft.book].name
+        return Sample(
+            id=f"L{length}-d{depth}-r{repeat}",
+            prompt=draft.fitted(tokenizer, length),
+            references=(draft.facts[0].value,),
+            max_new_tokens=self.max_new_tokens,
+            document=f"{book}@{draft.offset}",
+            axes={"length": length, "depth": depth, "form": draft.form, "book": book},
+        )
+
+    def _draft(self, length: int, depth: int, repeat: int) -> Draft:
+        # Strings seed `random` by SHA-512, so alike everywhere. Books and forms take turns over the repeats of
+        # a cell, from a start of its own: each cell sees them evenly, and one pass over the grid sees several.
+        cell = random.Random(f"niah/{self.seed}/{length}/{depth}")
+        book = (cell.randrange(len(novels())) + repeat) % len(novels())
+        form = self.forms[(cell.randrange(len(FORMS)) + repeat) % len(self.forms)]
+        rng = random.Random(f"niah/{self.seed}/{length}/{depth}/{repeat}")
+        offset = novels()[book].paragraph(near=rng.randrange(len(novels()[book].text)))
+        facts = draw_facts(rng, self.needles)
+        return Draft(book, offset, form, facts, (depth / 100, *(rng.random() for _ in facts[1:])))
+
+    def _too_short(self, tokenizer: Tokenizer, length: int) -> str:
+        drafts = [self._draft(length, depth, repeat) for depth in self.depths for repeat in range(self.repeats)]
+        needed = max(draft.tokens(tokenizer, *draft.least()) for draft in drafts)
+        enough = -(-needed * 5 // 4 // 8) * 8  # other lengths have other excerpts and keys: leave some room
+        return (
+            f"niah.lengths has {length}, which is too short: question, needles ({self.needles}) and some text "
+            f"take up to {needed} tokens with this tokenizer. Use {enough} or more, or fewer needles."
+        )
+
+
+@dataclass(frozen=True)
+class Draft:
+    """All of a sample but the size of its haystack. The first fact is the asked one."""
+
+    book: int
+    offset: int  # characters
+    form: str
+    facts: tuple[Fact, ...]
+    depths: tuple[float, ...]  # 0 to 1, one for each fact
+
+    def prompt(self, haystack: Haystack, pieces: int) -> str:
+        form = FORMS[self.form]
+        needles = [(depth, fact.needle(form)) for depth, fact in zip(self.depths, self.facts, strict=True)]
+        return f"{haystack.bury(pieces, needles)}\n{self.facts[0].question(form)}"
+
+    def tokens(self, tokenizer: Tokenizer, haystack: Haystack, pieces: int) -> int:
+        return len(tokenizer.encode(self.prompt(haystack, pieces)))
+
+    def least(self) -> tuple[Haystack, int]:
+        """The smallest haystack: every needle finds a place of its own in it."""
+        words = WORDS_PER_NEEDLE * len(self.facts)
+        haystack = Haystack(passage(self.book, self.offset, characters=40 * words))
+        return haystack, haystack.holding(words)
+
+    def fitted(self, tokenizer: Tokenizer, length: int) -> str:
+        """The prompt with the largest haystack that keeps it within ``length`` tokens."""
+        smallest, low = self.least()
+        # More than most tokenizers put into so many tokens; doubled where it is not.
+        characters = len(smallest.text) + 8 * length
+        while True:
+            haystack = Haystack(passage(self.book, self.offset, characters))
+            pieces = most_that_fit(partial(self.tokens, tokenizer, haystack), length, low, len(haystack.cuts))
+            if pieces < len(haystack.cuts):
+                return self.prompt(haystack, pieces)
+            if len(haystack.text) < characters:
+                raise TaskError(f"niah.lengths has {length}, more tokens than all novels hold; use less.")
+            characters *= 2

@@ -1,0 +1,61 @@
+"""Three tokenizers that tasks must get along with: the testbed's, one of whole words and one of bytes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import tokenizers
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Testbed:
+    """The shipped tokenizer, without transformers around it; adds one special token."""
+
+    __test__ = False
+    backend: tokenizers.Tokenizer
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        return self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+
+    def decode(self, token_ids, *, skip_special_tokens: bool = False) -> str:
+        return self.backend.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+
+
+class Words:
+    """One token for each word; two special tokens in front."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        return [1, 2] * add_special_tokens + [len(word) for word in re.findall(r"\S+", text)]
+
+    def decode(self, token_ids, *, skip_special_tokens: bool = False) -> str:
+        raise NotImplementedError
+
+
+class Bytes:
+    """One token for each byte of UTF-8; no special tokens."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, token_ids, *, skip_special_tokens: bool = False) -> str:
+        return bytes(token_ids).decode()
+
+
+@pytest.fixture(scope="session")
+def testbed() -> Testbed:
+    return Testbed(tokenizers.Tokenizer.from_file(str(ROOT / "harness/testbed/tokenizer.json")))
+
+
+@pytest.fixture(scope="session")
+def words() -> Words:
+    return Words()
+
+
+@pytest.fixture(scope="session", params=["testbed", "words", "bytes"])
+def tokenizer(request, testbed, words):
+    return {"testbed": testbed, "words": words, "bytes": Bytes()}[request.param]
