@@ -68,7 +68,7 @@ class Cell:
             },
             "budget": dataclasses.asdict(self.budget),
             "prompt": {"regime": self.prompting.regime} | ({"block_size": self.prompting.block_size} if blocked else {}),
-            "task": _described(self.task),
+            "task": {"name": self.task.name, "version": self.task.version, **dataclasses.asdict(self.task)},
             "code": {
                 "engine": fingerprint.of_package(engine),
                 "policy": fingerprint.of_sources(policies.Policy, keep_best, *map(type, filter(None, parts))),

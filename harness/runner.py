@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from harness import provenance
 from harness.cells import Cell
 from harness.engine import Engine, Outcome
@@ -20,23 +22,22 @@ from harness.terminal import Progress
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """What a run was asked to do and what it did. ``computed`` and ``present`` count samples over all cells."""
+class Finished:
+    """What a run was asked for and what it did. ``computed`` and ``present`` count samples over all cells."""
 
     cells: tuple[Cell, ...]
     store: Store
     computed: int
     present: int
 
-    @property
-    def cell_ids(self) -> list[str]:
-        """In the order in which they were asked for."""
-        return [cell.id for cell in self.cells]
+    def rows(self) -> pd.DataFrame:
+        """All rows of these cells, of this run and earlier ones, in the order in which cells were asked for."""
+        return self.store.load(cell.id for cell in self.cells)
 
 
 def run(
     cells: Sequence[Cell], results_dir: Path, device: str, limit: int | None, progress: Progress
-) -> Sweep:
+) -> Finished:
     """Compute every missing sample of these cells. All checks come before the first model is loaded."""
     unique = tuple({cell.id: cell for cell in cells}.values())
     store = Store(results_dir / "runs")
@@ -49,7 +50,7 @@ def run(
         for work in plans:
             if work.jobs:
                 _compute(work, store, device, progress)
-    return Sweep(unique, store, sum(len(p.jobs) for p in plans), sum(p.present for p in plans))
+    return Finished(unique, store, sum(len(p.jobs) for p in plans), sum(p.present for p in plans))
 
 
 def _compute(work: Plan, store: Store, device: str, progress: Progress) -> None:

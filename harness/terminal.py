@@ -59,6 +59,11 @@ class Progress:
         """These rows are in the store."""
 
 
+def say(text: str) -> None:
+    """A line of plain text with rich's markup, paths unbroken."""
+    console.print(text, highlight=False, soft_wrap=True)
+
+
 def show_summary(summary: pd.DataFrame) -> None:
     """The result table: one line per cell and metric, means with 95 % intervals."""
     for (task, metric, prompt), lines in summary.groupby(["task", "metric", "prompt"], sort=False):

@@ -14,7 +14,7 @@ from tasks.niah import NeedleInAHaystack
 
 __all__ = ["TASKS", "Sample", "Task", "TaskError", "Tokenizer", "build", "summary"]
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (BookPerplexity, NeedleInAHaystack)}  # type: ignore[misc]
+TASKS: dict[str, type[Task]] = {task.name: task for task in (BookPerplexity, NeedleInAHaystack)}
 
 
 def build(name: str, **parameters: object) -> Task:

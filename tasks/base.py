@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 
 class TaskError(ValueError):
-    """A task that cannot be built or scored as asked. The message is a sentence: what is wrong and what to do."""
+    """A task that cannot be built or scored as asked. The message is a sentence with the remedy."""
 
 
 class Tokenizer(Protocol):
@@ -40,10 +40,10 @@ class Sample:
 class Task(Protocol):
     """A frozen dataclass whose fields are its protocol: they enter the identity of every cell that uses it."""
 
-    name: str
-    version: str  # raised by hand whenever prompts, data or scoring change
-    mode: Literal["generate", "perplexity"]
-    metrics: tuple[str, ...]  # names of the scores, the headline metric first
+    name: ClassVar[str]
+    version: ClassVar[str]  # raised by hand whenever prompts, data or scoring change
+    mode: ClassVar[Literal["generate", "perplexity"]]
+    metrics: ClassVar[tuple[str, ...]]  # names of the scores, the headline metric first
 
     def samples(self, tokenizer: Tokenizer) -> Sequence[Sample]:
         """All samples, in an order whose every prefix covers the axes evenly (so that ``limit`` stays fair)."""

@@ -1,9 +1,9 @@
 """One look per policy, the same in every figure and every report.
 
-Hue tells the family (what scores the tokens), the marker's filling and the line tell the value correction. Nothing
-is told by colour alone. The hues are those of Okabe and Ito ("Color Universal Design", 2008) and two of Paul Tol's
-("Colour schemes", 2021), which stay apart under the common colour-vision deficiencies; each has a value for light
-and one for dark pages with a contrast of at least 3:1 (WCAG 2.2, 1.4.11).
+Hue tells the family (what scores the tokens), the marker's filling and the line tell the value correction.
+Nothing is told by colour alone. The hues are those of Okabe and Ito ("Color Universal Design", 2008) and two of
+Paul Tol's ("Colour schemes", 2021), which stay apart under the common colour-vision deficiencies; each has a
+value for light and one for dark pages with a contrast of at least 3:1 (WCAG 2.2, 1.4.11).
 """
 
 from __future__ import annotations
@@ -73,10 +73,11 @@ def _family(policy: str) -> str | None:
     return next((part for part in reversed(_parts(policy)) if part in FAMILIES), None)
 
 
-def family_rank(policy: str) -> int:
-    """The place of a policy's family in tables; unknown families come last."""
+def rank(policy: str) -> tuple[int, int]:
+    """The place of a policy in tables: by family, unknown ones last; plain methods before corrected ones."""
     family = _family(policy)
-    return list(FAMILIES).index(family) if family else len(FAMILIES)
+    corrected = next((i for i, name in enumerate(CORRECTIONS, start=1) if name in _parts(policy)), 0)
+    return (list(FAMILIES).index(family) if family else len(FAMILIES)), corrected
 
 
 def look_of(policy: str) -> Look:
@@ -96,7 +97,7 @@ def look_of(policy: str) -> Look:
 
 
 def looks(policies: Iterable[str]) -> dict[str, Look]:
-    """The looks of all policies of one report; where two would be the same, the later name takes a free marker."""
+    """The looks of a report's policies; where two would be the same, the later name takes a free marker."""
     chosen: dict[str, Look] = {}
     for policy in sorted(set(policies), key=lambda name: (len(name), name)):
         look = look_of(policy)
@@ -121,5 +122,8 @@ def contrast(colour: str, other: str) -> float:
 
 
 def _luminance(colour: str) -> float:
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (x / 255 for x in _channels(colour))]
+    linear = [
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
+        for c in (x / 255 for x in _channels(colour))
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

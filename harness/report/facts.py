@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -31,7 +31,10 @@ def headline(rows: pd.DataFrame, labels: Iterable[str]) -> list[tuple[str, str]]
         ("prompt regimes", ", ".join(cells["prompt"].unique())),
         ("tasks", ", ".join(tasks)),
         ("samples", f"{samples:,} distinct, {len(rows):,} rows in {len(cells):,} cells"),
-        ("date", created[0] if len(created) == 1 else f"{created[0]} to {created[-1]}" if created else "unknown"),
+        (
+            "date",
+            created[0] if len(created) == 1 else f"{created[0]} to {created[-1]}" if created else "unknown",
+        ),
         ("machine", " | ".join(_machines(cells)) or "unknown"),
     ]
 
@@ -64,7 +67,9 @@ def sources(rows: pd.DataFrame) -> list[Source]:
     fields = [name for name in PROVENANCE if name != "created"]
     found = []
     for key, part in cells.groupby(fields, sort=False):
-        texts = [(name, readable(str(value)) or "not recorded") for name, value in zip(fields, key, strict=True)]
+        texts = [
+            (name, readable(str(value)) or "not recorded") for name, value in zip(fields, key, strict=True)
+        ]
         found.append(Source(texts, len(part)))
     return found
 
@@ -81,7 +86,7 @@ class Example:
     answers: list[tuple[str, str, str, str]]  # policy, budget, prediction, score
 
 
-def examples(valid: pd.DataFrame, labels: dict[str, str]) -> Iterator[Example]:
+def examples(valid: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[Example]:
     """Per context and task with generated text: the sample on which the cells disagree the most."""
     for key, part in valid.groupby([*CONTEXT, "task"], sort=False):
         headline_metric = str(part["metric"].iloc[0])
@@ -102,8 +107,13 @@ def examples(valid: pd.DataFrame, labels: dict[str, str]) -> Iterator[Example]:
             sample=sample,
             reference=_excerpt(str(own["reference"].iloc[0])),
             answers=[
-                (str(line["label"]), str(line["budget"]), _excerpt(str(line["prediction"])), f"{line['value']:.2f}")
-                for _, line in own.sort_values(["first", "second"]).iterrows()
+                (
+                    str(line["label"]),
+                    str(line["budget"]),
+                    _excerpt(str(line["prediction"])),
+                    f"{line['value']:.2f}",
+                )
+                for line in own.sort_values(["first", "second"]).to_dict("records")
             ],
         )
 
@@ -111,3 +121,34 @@ def examples(valid: pd.DataFrame, labels: dict[str, str]) -> Iterator[Example]:
 def _excerpt(text: str) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= LONGEST_EXCERPT else flat[: LONGEST_EXCERPT - 1] + "…"
+
+
+def invalid_table(broken: pd.DataFrame, labels: Mapping[str, str]) -> list[dict[str, str]]:
+    """Every broken invariant once per cell and sentence, with the samples it was seen on."""
+    lines = []
+    for (cell, sentence), part in broken.groupby(["cell_id", "invalid"], sort=False):
+        first = part.iloc[0]
+        samples = list(dict.fromkeys(part["sample_id"].astype(str)))
+        more = f" and {len(samples) - 3:,} more" if len(samples) > 3 else ""
+        lines.append(
+            {
+                "cell_id": str(cell),
+                "label": labels[str(cell)],
+                "budget": str(first["budget"]),
+                "task": str(first["task"]),
+                "sentence": str(sentence),
+                "samples": ", ".join(samples[:3]) + more,
+                "rows": f"{len(part):,}",
+            }
+        )
+    return lines
+
+
+def cell_table(rows: pd.DataFrame, labels: Mapping[str, str]) -> list[dict[str, str]]:
+    """Every cell with its identity and where it came from."""
+    names = ("cell_id", *CONTEXT, "task", "budget", "created", "git", "config")
+    cells = rows.drop_duplicates("cell_id")
+    return [
+        {name: str(line[name]) for name in names} | {"label": labels[str(line["cell_id"])]}
+        for line in cells.to_dict("records")
+    ]

@@ -7,8 +7,15 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from harness.report.ledger import bytes_text
-from harness.report.names import NLL, context_title, metric_title, ordered_budgets, ordered_policies
+from harness.report.ledger import bytes_text, struck_places
+from harness.report.names import (
+    NLL,
+    budget_unit,
+    context_title,
+    metric_title,
+    ordered_budgets,
+    ordered_policies,
+)
 from harness.report.rows import CONTEXT
 from harness.report.summary import PANEL, Line, difference_text, interval_text, value_text, verdict
 
@@ -37,7 +44,9 @@ class Grid:
     samples: str
     uneven: bool  # whether cells were measured on different numbers of samples
     compared: bool  # whether there is a dense cell to compare with
+    struck: bool  # whether a cell is struck out
     budgets: list[str]
+    unit: str  # of the budgets
     dense: list[Entry]
     rows: list[tuple[str, list[Entry]]]
     panel: pd.DataFrame  # the lines of the summary behind it
@@ -45,20 +54,20 @@ class Grid:
 
 def grids(summary: pd.DataFrame, ledger: pd.DataFrame, shown: tuple[str, ...]) -> Iterator[Grid]:
     """Every table of the summary, in its order; cells struck out keep their place."""
-    struck = ledger[ledger["invalid_rows"] > 0]
     for key, panel in summary.groupby(list(PANEL), sort=False):
         context = dict(zip(PANEL, key, strict=True))
-        mask = (struck[[*CONTEXT, "task"]] == pd.Series({name: context[name] for name in (*CONTEXT, "task")})).all(axis=1)
-        yield _grid(panel, struck[mask], context, context_title(context, shown))
+        yield _grid(panel, struck_places(ledger, context), context, context_title(context, shown))
 
 
-def _grid(panel: pd.DataFrame, struck: pd.DataFrame, context: Mapping[str, object], title: str) -> Grid:
-    sparse, lost = panel[~panel["dense"]], struck[~struck["dense"]]
-    budgets = ordered_budgets([*sparse["budget"], *lost["budget"]])
-    labels = ordered_policies([*sparse["label"], *lost["label"]])
+def _grid(
+    panel: pd.DataFrame, struck: set[tuple[bool, str, str]], context: Mapping[str, object], title: str
+) -> Grid:
+    sparse = panel[~panel["dense"]]
     usual = int(panel["n"].mode().iloc[-1])
-    lines = {(line["label"], line["budget"]): _entry(line, usual) for _, line in sparse.iterrows()}
-    lines |= {(line["label"], line["budget"]): Entry("invalid") for _, line in lost.iterrows()}
+    places = {(line["label"], line["budget"]): _entry(line, usual) for line in sparse.to_dict("records")}
+    places |= {(label, budget): Entry("invalid") for dense, label, budget in struck if not dense}
+    dense = [_entry(line, usual) for line in panel[panel["dense"]].to_dict("records")]
+    budgets = ordered_budgets(budget for _, budget in places)
     metric = str(context["metric"])
     return Grid(
         context=title,
@@ -67,11 +76,15 @@ def _grid(panel: pd.DataFrame, struck: pd.DataFrame, context: Mapping[str, objec
         lower_is_better=metric == NLL,
         samples=samples_text(panel),
         uneven=panel["n"].nunique() > 1,
-        compared=bool(panel["dense"].any()) and not sparse.empty,
+        compared=bool(dense) and not sparse.empty,
+        struck=bool(struck),
         budgets=budgets,
-        dense=[_entry(line, usual) for _, line in panel[panel["dense"]].iterrows()]
-        + [Entry("invalid")] * int(struck["dense"].sum()),
-        rows=[(label, [lines.get((label, budget), Entry("missing")) for budget in budgets]) for label in labels],
+        unit=budget_unit(budgets),
+        dense=dense + [Entry("invalid") for is_dense, _, _ in struck if is_dense],
+        rows=[
+            (label, [places.get((label, budget), Entry("missing")) for budget in budgets])
+            for label in ordered_policies(label for label, _ in places)
+        ],
         panel=panel,
     )
 
@@ -103,42 +116,53 @@ def _range(numbers: pd.Series) -> str:
 
 @dataclass(frozen=True)
 class LedgerLine:
-    """One cell of the ledger as text."""
+    """One cell of the ledger as text, in the order of ``LEDGER_HEADINGS`` after the budget."""
 
-    label: str
-    task: str
-    budget: str
     cells: list[str]
-    invalid: str
+    invalid: bool
+
+
+@dataclass(frozen=True)
+class Book:
+    """The ledger of one task in one context, policy by policy."""
+
+    context: str
+    task: str
+    policies: list[tuple[str, list[LedgerLine]]]
 
 
 LEDGER_HEADINGS = (
     ("samples", ""),
     ("requested", "slots"),
-    ("kept, largest", "slots"),
-    ("peak", "slots"),
+    ("kept", "slots, largest"),
+    ("peak", "slots, largest"),
     ("K and V", "bytes"),
     ("policy state", "bytes"),
-    ("evicted, mean", "tokens"),
-    ("coverage, mean", "% of prompt"),
+    ("evicted", "tokens, mean"),
+    ("coverage", "% of prompt, mean"),
+    ("invalid", "rows"),
 )
 
 
-def ledgers(ledger: pd.DataFrame, shown: tuple[str, ...]) -> Iterator[tuple[str, list[LedgerLine]]]:
-    """The ledger, one table per context."""
-    for key, part in ledger.groupby(list(CONTEXT), sort=False):
-        title = context_title(dict(zip(CONTEXT, key, strict=True)), shown)
-        yield title, [_ledger_line(line) for _, line in part.iterrows()]
+def books(ledger: pd.DataFrame, shown: tuple[str, ...]) -> Iterator[Book]:
+    """The ledger, one table per task and context."""
+    for key, part in ledger.groupby([*CONTEXT, "task"], sort=False):
+        yield Book(
+            context=context_title(dict(zip(CONTEXT, key, strict=False)), shown),
+            task=str(key[-1]),
+            policies=[
+                (str(label), [_ledger_line(line) for line in cells.to_dict("records")])
+                for label, cells in part.groupby("label", sort=False)
+            ],
+        )
 
 
 def _ledger_line(line: Line) -> LedgerLine:
     low, high = line["requested_min"], line["requested_max"]
     requested = "all" if line["dense"] else f"{low:,}" if low == high else f"{low:,} to {high:,}"
     return LedgerLine(
-        label=line["label"],
-        task=line["task"],
-        budget=line["budget"],
         cells=[
+            line["budget"],
             f"{line['samples']:,}",
             requested,
             f"{line['kept_max']:,}",
@@ -147,6 +171,7 @@ def _ledger_line(line: Line) -> LedgerLine:
             bytes_text(line["state_bytes"]),
             f"{line['evicted']:,.1f}",
             f"{100 * line['coverage']:.1f}",
+            f"{line['invalid_rows']:,}",
         ],
-        invalid=f"{line['invalid_rows']:,}" if line["invalid_rows"] else "",
+        invalid=line["invalid_rows"] > 0,
     )

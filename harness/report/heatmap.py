@@ -11,9 +11,12 @@ from matplotlib.axes import Axes
 from harness.report.colours import contrast
 from harness.report.svg import CARD, MUTED, figure, inline, styled
 
-# Viridis: perceptually uniform and readable under colour-vision deficiencies and in grey (van der Walt, Smith 2015).
+# Viridis (van der Walt and Smith 2015): perceptually uniform, readable with colour-vision deficiencies.
 COLOURS = colormaps["viridis"]
-CELL = (46, 30)  # CSS pixels per length and depth
+ROW = 30  # CSS pixels per depth
+NARROWEST, WIDEST = 40, 72  # CSS pixels per length
+PAGE = 960  # CSS pixels that the maps of one policy share on a desktop
+MARGINS = (46, 4, 4, 36)  # CSS pixels for labels: left, right, top, bottom
 AXES = ("axis_length", "axis_depth")
 
 
@@ -22,21 +25,30 @@ def has_axes(rows: pd.DataFrame) -> bool:
     return all(name in rows.columns and rows[name].notna().all() for name in AXES)
 
 
-def heatmap(rows: pd.DataFrame, lengths: list[object], depths: list[object], title: str, name: str) -> Markup:
-    """Mean value and number of samples per depth (y) and length (x) for the rows of one cell and metric."""
-    cells = rows.groupby([*AXES])["value"].agg(["mean", "size"])
-    left, right, top, bottom = 46, 4, 4, 36
-    width, height = left + CELL[0] * len(lengths) + right, bottom + CELL[1] * len(depths) + top
+def column_width(lengths: int, maps: int) -> float:
+    """CSS pixels per length, so that ``maps`` heatmaps side by side fill a desktop page where they can."""
+    return min(WIDEST, max(NARROWEST, (PAGE / max(maps, 1) - MARGINS[0] - MARGINS[1] - 8) / lengths))
+
+
+def heatmap(
+    rows: pd.DataFrame, lengths: list[object], depths: list[object], title: str, name: str, column: float
+) -> Markup:
+    """Mean value and number of samples per depth (y) and length (x) for the rows of one cell and metric.
+
+    ``column``: CSS pixels per length.
+    """
+    cells = {key: (float(part.mean()), len(part)) for key, part in rows.groupby([*AXES])["value"]}
+    left, right, top, bottom = MARGINS
+    width, height = left + column * len(lengths) + right, bottom + ROW * len(depths) + top
     with styled():
         drawn = figure(width, height)
         axes = drawn.add_axes(
             (left / width, bottom / height, 1 - (left + right) / width, 1 - (top + bottom) / height)
         )
-        for column, length in enumerate(lengths):
-            for line, depth in enumerate(depths):
-                place = (length, depth)
-                mean, n = cells.loc[place] if place in cells.index else (np.nan, 0)
-                _cell(axes, column, line, float(mean), int(n))
+        for x, length in enumerate(lengths):
+            for y, depth in enumerate(depths):
+                mean, n = cells.get((length, depth), (np.nan, 0))
+                _cell(axes, x, y, mean, n)
         axes.set(xlim=(0, len(lengths)), ylim=(len(depths), 0))
         axes.set_xticks(np.arange(len(lengths)) + 0.5, [tick_text(length) for length in lengths])
         axes.set_yticks(np.arange(len(depths)) + 0.5, _depth_texts(depths))
@@ -44,9 +56,9 @@ def heatmap(rows: pd.DataFrame, lengths: list[object], depths: list[object], tit
         axes.spines[:].set_visible(False)
         axes.set_xlabel("length (tokens)", fontsize=10, labelpad=2)
         axes.set_ylabel("depth (%)", fontsize=10, labelpad=2)
-    worst = cells["mean"].idxmin()
+    worst = min(cells, key=lambda place: cells[place][0])
     text = (
-        f"{title}: mean {rows['value'].mean():.2f} over {len(rows)} samples; lowest {cells['mean'].min():.2f} "
+        f"{title}: mean {rows['value'].mean():.2f} over {len(rows)} samples; lowest {cells[worst][0]:.2f} "
         f"at length {tick_text(worst[0])} and depth {_depth_texts([worst[1], *depths])[0]} %"
     )
     return inline(drawn, name, text)
@@ -57,15 +69,15 @@ def colour_stops() -> str:
     return ", ".join(_hex(COLOURS(share)) for share in np.linspace(0, 1, 9))
 
 
-def _cell(axes: Axes, column: int, line: int, mean: float, n: int) -> None:
+def _cell(axes: Axes, x: int, y: int, mean: float, n: int) -> None:
     if n == 0:
-        axes.text(column + 0.5, line + 0.5, "–", ha="center", va="center", color=MUTED, fontsize=10)
+        axes.text(x + 0.5, y + 0.5, "–", ha="center", va="center", color=MUTED, fontsize=10)
         return
     colour = _hex(COLOURS(mean))
     ink = max(("#ffffff", "#111111"), key=lambda candidate: contrast(candidate, colour))
-    axes.fill_between([column, column + 1], line, line + 1, facecolor=colour, edgecolor=CARD, linewidth=1.5)
-    axes.text(column + 0.5, line + 0.36, f"{mean:.2f}", ha="center", va="center", color=ink, fontsize=11)
-    axes.text(column + 0.5, line + 0.77, f"n={n}", ha="center", va="center", color=ink, fontsize=8.5)
+    axes.fill_between([x, x + 1], y, y + 1, facecolor=colour, edgecolor=CARD, linewidth=1.5)
+    axes.text(x + 0.5, y + 0.36, f"{mean:.2f}", ha="center", va="center", color=ink, fontsize=11)
+    axes.text(x + 0.5, y + 0.77, f"n={n}", ha="center", va="center", color=ink, fontsize=9)
 
 
 def _hex(rgba: tuple[float, float, float, float]) -> str:
@@ -87,5 +99,3 @@ def _depth_texts(depths: list[object]) -> list[str]:
     except ValueError:
         return [str(depth) for depth in depths]
     return [f"{number:.3g}" for number in (numbers * 100 if numbers.max() <= 1 else numbers)]
-
-

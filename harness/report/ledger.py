@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -15,14 +16,15 @@ def ledger_table(rows: pd.DataFrame) -> pd.DataFrame:
 
     Slots are per layer and KV head: ``requested_min`` and ``requested_max`` over samples (-1 for dense),
     ``kept_max`` the most that survived between chunks or steps, ``peak`` the most that attention saw at once.
-    ``kv_bytes`` and ``state_bytes`` are the largest over samples, ``evicted`` (tokens per layer and KV head) and
-    ``coverage`` (share of the prompt's tokens, 0 to 1) are means over samples.
+    ``kv_bytes`` and ``state_bytes`` are the largest over samples, ``evicted`` (tokens per layer and KV head)
+    and ``coverage`` (share of the prompt's tokens, 0 to 1) are means over samples.
     """
-    return _ledger(checked(rows))
+    accepted = checked(rows)
+    return ledger_lines(accepted, policy_labels(accepted))
 
 
-def _ledger(accepted: pd.DataFrame) -> pd.DataFrame:
-    labels = policy_labels(accepted)
+def ledger_lines(accepted: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFrame:
+    """The ledger of checked rows, under the given labels of cells."""
     # A sample has one row per metric, all with the same ledger.
     once = accepted.drop_duplicates(["cell_id", "sample_id"])
     broken = accepted[accepted["invalid"] != ""].groupby("cell_id").size()
@@ -55,6 +57,15 @@ def _ledger(accepted: pd.DataFrame) -> pd.DataFrame:
     )
     order = keys.sort_values([*CONTEXT, "task", "sparse", "label", "budget"], kind="stable").index
     return table.loc[order].reset_index(drop=True)
+
+
+def struck_places(ledger: pd.DataFrame, context: Mapping[str, object]) -> set[tuple[bool, str, str]]:
+    """The cells of a context and task that broke an invariant, as (dense, label, budget)."""
+    same = ledger["invalid_rows"] > 0
+    for name in (*CONTEXT, "task"):
+        same &= ledger[name] == context[name]
+    places = ledger[same][["dense", "label", "budget"]].itertuples(index=False)
+    return {(bool(dense), str(label), str(budget)) for dense, label, budget in places}
 
 
 def bytes_text(size: int) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from harness.report.colours import family_rank
+from harness.report.colours import rank
 from harness.report.rows import CONTEXT
 
 NLL = "nll"
@@ -27,10 +27,6 @@ class Budget:
     def is_share(self) -> bool:
         return self.kind == "1 share"
 
-    @property
-    def is_number(self) -> bool:
-        return self.kind != "3 other"
-
 
 def parse_budget(text: str) -> Budget:
     """``256``, ``2k``, ``25%`` or any other text such as ``full``."""
@@ -45,9 +41,16 @@ def ordered_budgets(texts: Iterable[str]) -> list[str]:
     return [budget.text for budget in sorted(parse_budget(text) for text in set(texts))]
 
 
+def budget_unit(texts: Iterable[str]) -> str:
+    """What the budgets count, in words; empty where there are none, or several kinds."""
+    words = {"1 share": "% of tokens, as asked", "2 slots": "slots per layer and KV head"}
+    kinds = {parse_budget(text).kind for text in texts}
+    return words.get(next(iter(kinds)), "") if len(kinds) == 1 else ""
+
+
 def ordered_policies(labels: Iterable[str]) -> list[str]:
     """Baselines first, then family by family, so that a method and its variants are neighbours."""
-    return sorted(set(labels), key=lambda label: (family_rank(label), label))
+    return sorted(set(labels), key=lambda label: (rank(label), label))
 
 
 def metric_title(metric: str) -> str:
@@ -59,7 +62,9 @@ def context_title(context: Mapping[str, object], shown: Iterable[str]) -> str:
     words = {
         "model": f"{context['model']}",
         "prompt": f"{context['prompt']} prompt",
-        "block_size": f"blocks of {context['block_size']} tokens" if int(str(context["block_size"])) > 0 else "",
+        "block_size": f"blocks of {context['block_size']} tokens"
+        if int(str(context["block_size"])) > 0
+        else "",
         "dtype": f"{context['dtype']}",
         "seed": f"seed {context['seed']}",
     }
@@ -73,10 +78,10 @@ def shown_context(rows: pd.DataFrame) -> tuple[str, ...]:
 
 
 def policy_labels(cells: pd.DataFrame) -> dict[str, str]:
-    """A label per ``cell_id``: the policy's name, and where that is ambiguous the settings that tell cells apart.
+    """A label per ``cell_id``: the policy's name, and where that is ambiguous its settings.
 
-    Two cells may agree in policy, budget, task and context and still differ in a setting of the policy. They must
-    not fall into one place of a table, so the differing settings (found in ``config``) join the name.
+    Two cells may agree in policy, budget, task and context and still differ in a setting of the policy. They
+    must not fall into one place of a table, so the differing settings (found in ``config``) join the name.
     """
     unique = cells.drop_duplicates("cell_id").set_index("cell_id")
     labels = {str(cell): str(policy) for cell, policy in unique["policy"].items()}
@@ -93,7 +98,9 @@ def policy_labels(cells: pd.DataFrame) -> dict[str, str]:
         }
         places = [(named[str(cell)], budget) for cell, budget in same["budget"].items()]
         unambiguous = len(set(places)) == len(places)
-        labels |= {cell: f"{labels[cell]} ({text if unambiguous else cell[:8]})" for cell, text in named.items()}
+        labels |= {
+            cell: f"{labels[cell]} ({text if unambiguous else cell[:8]})" for cell, text in named.items()
+        }
     return labels
 
 

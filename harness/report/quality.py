@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,10 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from harness.report.colours import Look
-from harness.report.names import NLL, metric_title, ordered_policies, parse_budget
+from harness.report.names import NLL, budget_unit, metric_title, ordered_policies, parse_budget
 from harness.report.svg import CARD, INK, figure, inline, styled
 
-WIDTH, HEIGHT = 460, 300  # CSS pixels: readable unscaled in two columns of a desktop, or one of a phone
+WIDTH, HEIGHT = 400, 272  # CSS pixels: readable unscaled in two columns of a desktop, or one of a phone
 WIDE_RANGE = 4.0  # a perplexity panel whose values span more than this factor is logarithmic
 
 
@@ -38,7 +39,7 @@ def quality_figure(panel: pd.DataFrame, looks: Mapping[str, Look], name: str) ->
     x, axis_label = _positions(policies)
     with styled():
         drawn = figure(WIDTH, HEIGHT)
-        axes = drawn.add_axes((0.125, 0.16, 0.855, 0.8))
+        axes = drawn.add_axes((0.135, 0.17, 0.845, 0.8))
         logarithmic = _scale_x(axes, policies, x)
         _dense_band(axes, panel[panel["dense"]])
         labels = ordered_policies(policies["label"])
@@ -54,7 +55,7 @@ def quality_figure(panel: pd.DataFrame, looks: Mapping[str, Look], name: str) ->
     return inline(drawn, name, text, looks.values())
 
 
-def _marker(look: Look) -> dict[str, object]:
+def _marker(look: Look) -> dict[str, Any]:
     inside = {"none": CARD, "bottom": look.light, "full": look.light}[look.filling]
     return {
         "marker": look.marker,
@@ -72,15 +73,14 @@ def _positions(policies: pd.DataFrame) -> tuple[pd.Series, str]:
     """x per line of the summary: the share or slots asked for, or the slots granted where budgets mix both."""
     budgets = policies["budget"].map(parse_budget)
     amounts = budgets.map(lambda budget: budget.amount).astype(float)
-    if budgets.map(lambda budget: budget.is_share).all():
-        return amounts, "budget (% of tokens, as asked)"
-    if budgets.map(lambda budget: budget.is_number and not budget.is_share).all():
-        return amounts, "budget (slots per layer and KV head)"
+    unit = budget_unit(policies["budget"])
+    if unit:
+        return amounts, f"budget ({unit})"
     return policies["slots_requested"].astype(float), "budget (mean slots granted per layer and KV head)"
 
 
 def _scale_x(axes: Axes, policies: pd.DataFrame, x: pd.Series) -> bool:
-    """Ticks at the budgets that were run. Budgets usually double, so the axis is logarithmic where it can be."""
+    """Ticks at the budgets that were run; logarithmic where possible, because budgets usually double."""
     ticks = np.unique(x.to_numpy(float))
     logarithmic = bool(ticks[0] > 0)
     if logarithmic:
@@ -106,22 +106,23 @@ def _apart(ticks: np.ndarray, logarithmic: bool) -> list[float]:
 
 
 def _shifted(own: np.ndarray, place: int, count: int, x: pd.Series, logarithmic: bool) -> np.ndarray:
-    """Points moved sideways by a fixed fraction of the smallest gap, so that bars of different policies part."""
+    """Points moved sideways by a fraction of the smallest gap, so that bars of different policies part."""
     ticks = np.unique(x.to_numpy(float))
     places = np.log(ticks) if logarithmic else ticks
     gap = float(np.min(np.diff(places))) if len(ticks) > 1 else (np.log(2.0) if logarithmic else 2.0)
-    offset = 0.0 if count == 1 else (place / (count - 1) - 0.5) * gap * min(0.6, 0.08 * count)
+    room = min(0.4, 0.05 * count) if len(ticks) > 1 else 0.8
+    offset = 0.0 if count == 1 else (place / (count - 1) - 0.5) * gap * room
     return own * np.exp(offset) if logarithmic else own + offset
 
 
 def _dense_band(axes: Axes, dense: pd.DataFrame) -> None:
-    for _, line in dense.iterrows():
+    for line in dense.to_dict("records"):
         if np.isfinite(line["low"]):
             axes.axhspan(line["low"], line["high"], color=INK, alpha=0.09, linewidth=0)
         axes.axhline(line["value"], color=INK, linewidth=1, linestyle=(0, (6, 3)))
         axes.annotate(
-            "dense", (1, line["value"]), xycoords=("axes fraction", "data"), xytext=(-3, 3),
-            textcoords="offset points", ha="right", va="bottom", fontsize=10,
+            "dense", (0, line["value"]), xycoords=("axes fraction", "data"), xytext=(4, 3),
+            textcoords="offset points", ha="left", va="bottom", fontsize=10,
         )  # fmt: skip
 
 

@@ -25,12 +25,14 @@ _NUMBERS = ("block_size", "seed")
 
 
 def checked(rows: pd.DataFrame) -> pd.DataFrame:
-    """A copy with gaps filled, a ``cluster`` and a ``dense`` column, and scores that are no numbers marked invalid.
+    """A copy with gaps filled, the columns ``cluster`` and ``dense``, and unusable scores marked invalid.
 
     Raises ValueError, with a sentence, for rows that no honest table can be made of.
     """
     if rows.empty:
-        raise ValueError("There are no rows to report: run at least one cell, or check the filter that left none.")
+        raise ValueError(
+            "There are no rows to report: run at least one cell, or check the filter that left none."
+        )
     required = (*_IDENTITY, *CONTEXT, *PROVENANCE, *_SAMPLE, *LEDGER)
     missing = [name for name in required if name not in rows.columns]
     if missing:
@@ -44,8 +46,9 @@ def checked(rows: pd.DataFrame) -> pd.DataFrame:
     if not repeated.empty:
         first = repeated.iloc[0]
         raise ValueError(
-            f"{len(repeated)} rows repeat another row's cell, sample and metric (the first: {first['cell_id']}, "
-            f"{first['sample_id']}, {first['metric']}); counted twice they would narrow every interval."
+            f"{len(repeated)} rows repeat another row's cell, sample and metric, the first of them "
+            f"{first['cell_id']}, {first['sample_id']}, {first['metric']}; "
+            "counted twice they would narrow every interval."
         )
     # A sample that names no document shares nothing with others.
     named = out["document"] != ""

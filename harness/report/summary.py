@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from harness.report.names import NLL, ordered_budgets, ordered_policies, policy_
 from harness.report.rows import CONTEXT, checked, valid_rows
 from harness.statistics import Interval, mean_interval, paired_difference, perplexity_interval
 
-Line = Mapping[str, Any]
+Line: TypeAlias = Mapping[Any, Any]  # one line of a table, as ``to_dict('records')`` gives it
 PANEL = (*CONTEXT, "task", "metric")
 COLUMNS = (
     "cell_id",
@@ -53,10 +53,11 @@ def summary_table(rows: pd.DataFrame) -> pd.DataFrame:
     ``rank``: ``best`` or ``second`` among the policies (dense aside) of the same budget and column of a table.
     """
     accepted = checked(rows)
-    return _summarise(valid_rows(accepted), policy_labels(accepted))
+    return summarise(valid_rows(accepted), policy_labels(accepted))
 
 
-def _summarise(valid: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFrame:
+def summarise(valid: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFrame:
+    """The summary of rows that are checked and valid, under the given labels of cells."""
     groups = {
         (str(cell), str(metric)): part.set_index("sample_id")
         for (cell, metric), part in valid.groupby(["cell_id", "metric"], sort=False)
@@ -116,8 +117,8 @@ def _difference(own: pd.DataFrame, dense: Mapping[str, pd.DataFrame], metric: st
     if best is None or len(shared[best]) == 0:
         return {}
     a, b = own.loc[shared[best]], dense[best].loc[shared[best]]
-    values = (part["value"].to_numpy(float) for part in (a, b))
-    found = paired_difference(*values, clusters=a["cluster"].to_numpy(), weights=a["weight"].to_numpy(float))
+    scores, reference, weights = a["value"].to_numpy(), b["value"].to_numpy(), a["weight"].to_numpy()
+    found = paired_difference(scores, reference, a["cluster"].to_numpy(), weights)
     numbers = np.array([found.mean, found.low, found.high])
     mean, low, high = (float(x) for x in (np.exp(numbers) if metric == NLL else numbers))
     return {"difference": mean, "difference_low": low, "difference_high": high, "n_paired": found.n}
@@ -160,7 +161,7 @@ def interval_text(line: Line) -> str:
 
 
 def difference_text(line: Line) -> str:
-    """The difference to dense with its interval: signed for scores, ``×ratio`` for perplexity; empty without dense."""
+    """The difference to dense with its interval, signed, or ``×ratio`` for perplexity; empty without dense."""
     if math.isnan(line["difference"]):
         return ""
     numbers = [line[name] for name in ("difference", "difference_low", "difference_high")]

@@ -67,7 +67,7 @@ def colour_rules(looks: Iterable[Look]) -> tuple[str, str]:
 
 
 def inline(drawn: Figure, name: str, description: str, looks: Iterable[Look] = ()) -> Markup:
-    """The figure as an ``<svg>`` element. ``name`` makes its ids unique on the page; ``description`` is read aloud."""
+    """The figure as an ``<svg>``. ``name`` makes its ids unique on the page; ``description`` is read aloud."""
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     with styled():
@@ -121,5 +121,9 @@ def _tidy(key: str, value: str, name: str, colours: dict[str, str]) -> str:
         kept = (rule for rule in value.split("; ") if not rule.startswith("font-family"))
         return re.sub(r"#[0-9a-f]{6}", lambda found: colours.get(found[0], found[0]), ";".join(kept))
     if key in ("d", "x", "y"):
-        return re.sub(r"-?\d+\.\d+", lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), " ".join(value.split()))
+        return re.sub(
+            r"-?\d+\.\d+",
+            lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."),
+            " ".join(value.split()),
+        )
     return value

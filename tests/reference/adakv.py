@@ -6,16 +6,18 @@ import numpy as np
 
 from .policy import HeadView, LayerView
 from .pyramidkv import capacities
-from .selection import exact, floor_of, largest_remainder
+from .selection import exact, floor_of, largest_remainder, refuse_nan
 from .snapkv import SnapKV, mean_rows, pool
 
 
 def counts(scores: Sequence[np.ndarray], base: int) -> list[int]:
     """scores: H arrays (P,). How many of the H * base largest scores of the layer each head owns: c_g.
 
-    On equal scores the larger position counts first (1.3-4), then the lower head. Position before head is what makes
-    identical heads get identical budgets, whatever their ties.
+    On equal scores the larger position counts first (1.3-4), then the lower head. Position before head is what
+    makes identical heads get identical budgets, whatever their ties.
     """
+    for row in scores:
+        refuse_nan(row)
     ranked = sorted(
         ((float(s), j, -g) for g, row in enumerate(scores) for j, s in enumerate(row)), reverse=True
     )
@@ -25,8 +27,10 @@ def counts(scores: Sequence[np.ndarray], base: int) -> list[int]:
     return owned
 
 
-def head_budgets(c: Sequence[int], base: int, alpha: float = 0.2, rounding: str = "largest_remainder") -> list[int]:
-    """N_g from c_g: a convex mix with the uniform allocation; alpha = 1 is uniform, alpha = 0 fully adaptive."""
+def head_budgets(
+    c: Sequence[int], base: int, alpha: float = 0.2, rounding: str = "largest_remainder"
+) -> list[int]:
+    """c_g -> N_g: convex mix with the uniform allocation (alpha = 1 uniform, alpha = 0 fully adaptive)."""
     mix = exact(alpha)
     if rounding == "public_code":
         floor = floor_of(alpha, base)
@@ -37,7 +41,7 @@ def head_budgets(c: Sequence[int], base: int, alpha: float = 0.2, rounding: str 
 
 
 def normalised(scores: Sequence[np.ndarray], base: int) -> list[np.ndarray]:
-    """Each head's scores times the fraction of its mass that its own top `base` captures (`normalize` = True)."""
+    """`normalize`: a head's scores times the fraction of its mass that its own top `base` captures."""
     out = []
     for row in scores:
         mass = sum(sorted((float(s) for s in row), reverse=True)[:base])
@@ -106,5 +110,5 @@ class AdaKV(SnapKV):
             self.targets = [n + self.window for n in shares]
             border = sorted((float(s) for row in scores for s in row), reverse=True)
             edge = len(scores) * base
-            self.margins = [border[edge - 1] - border[edge]] * len(view.heads) if 0 < edge else self.margins
+            self.margins = [border[edge - 1] - border[edge]] * len(view.heads) if edge > 0 else self.margins
         return super().select(view, budget)

@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 
+from .selection import largest
+
 
 def attend(
     q: np.ndarray, q_pos: list[int], k: np.ndarray, v: np.ndarray, pos: list[int], scale: float
@@ -34,7 +36,9 @@ def attend(
 
 
 def column_sums(probs: np.ndarray, w: int) -> np.ndarray:
-    """probs (G, m, n) -> (G, n): attention that each slot received from the last min(w, m) rows, per query head."""
+    """probs (G, m, n) -> (G, n): attention that each slot received from the last min(w, m) rows, per query
+    head.
+    """
     G, m, n = probs.shape
     sums = np.zeros((G, n))
     for h in range(G):
@@ -51,7 +55,7 @@ def reduce_group(per_head: np.ndarray, gqa: str) -> np.ndarray:
     out = np.zeros(n)
     for j in range(n):
         column = [float(per_head[h, j]) for h in range(G)]
-        out[j] = max(column) if gqa == "max" else sum(column) / (G if gqa == "mean" else 1)
+        out[j] = largest(column) if gqa == "max" else sum(column) / (G if gqa == "mean" else 1)
     return out
 
 

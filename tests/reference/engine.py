@@ -1,8 +1,8 @@
 """The slow loop: one layer, chunk by chunk, in the orders AAE and EAA of policies.md section 1.2.
 
-`simulate` runs one layer. `simulate_layers` runs several in layer order with one policy object, which is what K-VEC's
-counters need: they change only when a layer compresses the prompt, so finishing layer l before layer l + 1 is the
-order of a real forward pass as far as they are concerned.
+`simulate` runs one layer. `simulate_layers` runs several in layer order with one policy object, which is what
+K-VEC's counters need: they change only when a layer compresses the prompt, so finishing layer l before layer l
++ 1 is the order of a real forward pass as far as they are concerned.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ Chunk = tuple[np.ndarray, np.ndarray, np.ndarray]
 class Step:
     """One chunk's result. Lists have one entry per KV head.
 
-    kept: positions that persist, ascending. output (Hq, m, D): the chunk's attention output. state: per-slot state by
-    name, then by position. seen: positions visible to the chunk's last row. evicted: positions dropped during this
-    chunk. scores: scores by position at the last selection, None where nothing had to be chosen. margin: how far
-    that choice was from a tie. peak: the largest number of slots any row of the chunk could attend to.
+    kept: positions that persist, ascending. output (Hq, m, D): the chunk's attention output. state: per-slot
+    state by name, then by position. seen: positions visible to the chunk's last row. evicted: positions dropped
+    during this chunk. scores: scores by position at the last selection, None where nothing had to be chosen.
+    margin: how far that choice was from a tie. peak: the largest number of slots any row of the chunk could
+    attend to.
     """
 
     kept: list[list[int]]
@@ -55,8 +56,9 @@ def simulate(
     """Run one layer. The first `prompt_chunks` chunks are the prompt, the rest are decode steps with m = 1.
 
     budget: N slots per KV head, None where the policy has its own size (FastGen, BUZZ with a threshold).
-    scaling: factor on q . k, 1/sqrt(D) if None. layer, n_layers: place in the model, for layer-dependent budgets.
-    rotate: vector (D,), index -> vector; given for in-cache RoPE positions (section 1.5), with q and k unrotated.
+    scaling: factor on q . k, 1/sqrt(D) if None. layer, n_layers: place in the model, for layer-dependent
+    budgets. rotate: vector (D,), index -> vector; given for in-cache RoPE positions (section 1.5), with q and k
+    unrotated.
     """
     policy.begin_sequence(n_layers)
     return _Layer(policy, chunks, budget, prompt_chunks, scaling, layer, n_layers, rotate).run()
@@ -197,7 +199,9 @@ class _Layer:
                 # In-cache positions: slot j sits at j, the chunk's rows at n - m ... n - 1 (section 1.5).
                 shift = len(pos) - q.shape[1]
                 keys = [self.rotate(key, j) for j, key in enumerate(keys)]
-                queries = np.array([[self.rotate(row, shift + i) for i, row in enumerate(rows)] for rows in queries])
+                queries = np.array(
+                    [[self.rotate(row, shift + i) for i, row in enumerate(rows)] for rows in queries]
+                )
             width = q.shape[2]
             view.heads.append(
                 HeadView(

@@ -1,4 +1,5 @@
-"""FastGen: each head picks the cheapest hybrid policy that recovers enough attention (policies.md section 3.12).
+"""FastGen: each head picks the cheapest hybrid policy that recovers enough attention (policies.md section
+3.12).
 
 Hybrid policies in increasing cost; the first `sink` tokens always belong: 1 special, 2 + punctuation, 3 + heavy
 hitters, 4 + local window, 5 full.
@@ -10,7 +11,7 @@ import numpy as np
 
 from .attention import group_mean
 from .policy import HeadView, LayerView, Policy
-from .selection import ceil_of, exact, floor_of, keep
+from .selection import ceil_of, exact, floor_of, keep, refuse_nan
 
 FULL = 5
 
@@ -21,12 +22,14 @@ def window_size(fraction: float, length: int) -> int:
 
 
 def decode_share(fraction: float, max_len: int) -> int:
-    """round(fraction * max_len), half to even: slots a head may fill in decode for its window or heavy hitters."""
+    """round(fraction * max_len), half to even: a head's slots in decode for its window or heavy hitters."""
     return round(exact(fraction) * max_len)
 
 
 def recovered_mass(A: np.ndarray, static: Collection[int], window: int = 0) -> float:  # noqa: N803
-    """A (T, T) causal: average over rows of the attention on the static tokens and the row's last `window` tokens."""
+    """A (T, T) causal: average over rows of the attention on the static tokens and the row's last `window`
+    tokens.
+    """
     T = A.shape[0]
     total = 0.0
     for i in range(T):
@@ -55,7 +58,8 @@ def heavy_hitters(columns: np.ndarray, taken: Collection[int], count: int) -> li
 
 
 def choose(masses: Sequence[float], recovery: float) -> int:
-    """The first hybrid policy (numbered from 1) whose recovered mass reaches `recovery`; the last one is full."""
+    """The first hybrid policy (numbered from 1) whose recovered mass reaches `recovery`; else full."""
+    refuse_nan(masses)
     for number, mass in enumerate(masses, start=1):
         if mass >= recovery:
             return number
@@ -63,10 +67,12 @@ def choose(masses: Sequence[float], recovery: float) -> int:
 
 
 class FastGen(Policy):
-    """tokens: ids of prompt and generation in order; max_len: length the cache is made for (all of them if None).
+    """tokens: ids of prompt and generation in order; max_len: length the cache is made for (all of them if
+    None).
 
-    One-shot prompt, then EAA. The budget is each head's own. `history` attention values per slot give its average:
-    the prompt counts as one observation, like every decode step. Special tokens are those of the prompt.
+    One-shot prompt, then EAA. The budget is each head's own. `history` attention values per slot give its
+    average: the prompt counts as one observation, like every decode step. Special tokens are those of the
+    prompt.
     """
 
     def __init__(

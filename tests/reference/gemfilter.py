@@ -1,7 +1,7 @@
 """GemFilter: choose prompt tokens once, then run the model on those alone (policies.md section 3.10).
 
-Token selection in the input, not cache eviction, so there is no policy class: pass 2 is a fresh prompt of the kept
-tokens at positions 0 ... k - 1.
+Token selection in the input, not cache eviction, so there is no policy class: pass 2 is a fresh prompt of the
+kept tokens at positions 0 ... k - 1.
 """
 
 import numpy as np

@@ -14,9 +14,10 @@ from .snapkv import snap16x5
 class H2O(Policy):
     """accumulate: 'sum' of attention received, or its 'mean' per observation (cold-compress).
 
-    For the mean, the whole prompt is one observation (attention received divided by the number of queries that could
-    see the token) and every decode step is one more. recent: protected most recent slots, a count or a fraction of
-    the budget. prompt_step: 'snap16x5' compresses a long prompt by that rule instead of by accumulators.
+    For the mean, the whole prompt is one observation (attention received divided by the number of queries that
+    could see the token) and every decode step is one more. recent: protected most recent slots, a count or a
+    fraction of the budget. prompt_step: 'snap16x5' compresses a long prompt by that rule instead of by
+    accumulators.
     """
 
     def __init__(

@@ -48,8 +48,8 @@ def query_head_capacities(weights: np.ndarray, base: int, beta: float = 1.5) -> 
 def kv_head_capacities(per_query_head: np.ndarray, group: int) -> np.ndarray:
     """(L, Hq) -> (L, H): mean of each group's capacities, rounded so that the total stays sum / G.
 
-    policies.md asks for the mean and for an unchanged total; means are not integers, so largest remainder over all
-    heads of the model decides.
+    policies.md asks for the mean and for an unchanged total; means are not integers, so largest remainder over
+    all heads of the model decides.
     """
     n_layers, n_heads = per_query_head.shape
     means = [
@@ -62,7 +62,9 @@ def kv_head_capacities(per_query_head: np.ndarray, group: int) -> np.ndarray:
 
 
 class HeadKV(SnapKV):
-    """Head (l, g) keeps its capacity plus the w window slots; capacities beyond the prefix are lost, not shared."""
+    """Head (l, g) keeps its capacity plus the w window slots; capacities beyond the prefix are lost, not
+    shared.
+    """
 
     def __init__(
         self,
@@ -93,7 +95,8 @@ def retrieval_score(
 ) -> float:
     """HeadKV-R, one head and one trial. rows: attention (n,) of each generated token over the text `tokens`.
 
-    A step scores 1 / |needle| if the most attended position lies in the needle and holds the token just generated.
+    A step scores 1 / |needle| if the most attended position lies in the needle and holds the token just
+    generated.
     """
     total = Fraction(0)
     for row, token in zip(rows, generated, strict=True):
@@ -104,7 +107,7 @@ def retrieval_score(
 
 
 def reasoning_score(rows: Sequence[np.ndarray], needle: range) -> float:
-    """HeadKV-R2, one head and one trial: attention / |needle| of each top-|needle| position inside the needle."""
+    """HeadKV-R2, one head and one trial: attention / |needle| of each top-|needle| position within it."""
     total = 0.0
     for row in rows:
         top = sorted(range(len(row)), key=lambda j: (float(row[j]), j), reverse=True)[: len(needle)]
@@ -115,5 +118,3 @@ def reasoning_score(rows: Sequence[np.ndarray], needle: range) -> float:
 def uniform_profile(n_layers: int, n_heads: int) -> Profile:
     """Every head equally important: HeadKV then is SnapKV with the same window (T-26)."""
     return {f"{layer}-{h}": [1.0] for layer in range(n_layers) for h in range(n_heads)}
-
-

@@ -17,7 +17,9 @@ from .selection import gap, keep
 
 @dataclass
 class HeadView:
-    """One KV head, slots ascending by position. k, v (n, D); q (G, m, D); probs (G, m, n), None before attention."""
+    """One KV head, slots ascending by position. k, v (n, D); q (G, m, D); probs (G, m, n), None before
+    attention.
+    """
 
     g: int
     pos: list[int]
@@ -31,7 +33,9 @@ class HeadView:
     def attention(self) -> np.ndarray:
         """probs (G, m, n), which exist only after attention: a score that needs them cannot serve order EAA."""
         if self.probs is None:
-            raise ValueError("this score needs attention, but the victim is chosen before attention (order EAA)")
+            raise ValueError(
+                "this score needs attention, but the victim is chosen before attention (order EAA)"
+            )
         return self.probs
 
 
@@ -39,9 +43,9 @@ class HeadView:
 class LayerView:
     """One layer at one moment: after attention for AAE, before the new token is appended for EAA.
 
-    next_pos: position of the next token (AAE) or of the incoming one (EAA), so that the `r` most recent positions
-    are next_pos - r ... next_pos - 1 either way. k_new (H, m, D): keys of the current chunk. total: T, the number of
-    prompt tokens.
+    next_pos: position of the next token (AAE) or of the incoming one (EAA), so that the `r` most recent
+    positions are next_pos - r ... next_pos - 1 either way. k_new (H, m, D): keys of the current chunk. total:
+    T, the number of prompt tokens.
     """
 
     index: int
@@ -57,12 +61,13 @@ class LayerView:
 
 
 class Policy:
-    """Base: keeps everything it may, scores nothing. Budgets, ties and protection follow policies.md section 1.3.
+    """Base: keeps everything it may, scores nothing. Budgets, ties and protection follow policies.md section
+    1.3.
 
     order: 'AAE' (append, attend, evict) or 'EAA' (evict, append, attend; applies to single-token steps);
     prefill_evict: 'after_each_block', 'once_after_prompt' or 'none'; decode_evict: 'every_step' or 'never';
-    gqa: 'mean', 'sum', 'max' or 'all_heads' (the legacy 'per_query_head' is this reference run on K and V that the
-    caller repeated to Hq heads).
+    gqa: 'mean', 'sum', 'max' or 'all_heads' (the legacy 'per_query_head' is this reference run on K and V that
+    the caller repeated to Hq heads).
     """
 
     sequential_prompt = False  # EAA policies may read the prompt one token at a time
@@ -167,7 +172,7 @@ class Policy:
         return self.select(view, None if budget is None else budget - 1)
 
     def admits(self, view: LayerView, g: int) -> str:
-        """Is the incoming token kept ('keep'), only attended to ('see'), or neither ('skip')? FastGen differs."""
+        """Is the incoming token kept ('keep'), only attended to ('see') or neither ('skip')?"""
         return "keep"
 
     def logit_factor(self, n: int) -> float:

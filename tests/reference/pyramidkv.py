@@ -28,7 +28,9 @@ def public_code(base: int, prefix: int, n_layers: int, beta: float = 20) -> list
 
 
 def exact_schedule(base: int, prefix: int, n_layers: int, beta: float = 20) -> list[int]:
-    """Real-valued linear schedule between the same (integer) ends, rounded so that the total is n_layers * base."""
+    """Real-valued linear schedule between the same (integer) ends, rounded so that the total is n_layers *
+    base.
+    """
     cap_max, cap_min = ends(base, prefix, beta)
     if n_layers == 1:
         return [base]
@@ -52,7 +54,7 @@ def capacities(
 
 
 class PyramidKV(SnapKV):
-    """Layer l keeps cap_l + w slots. Recomputed for every prompt: a schedule frozen at the first one is a bug."""
+    """Layer l keeps cap_l + w slots, recomputed for every prompt (freezing the first one is a known bug)."""
 
     def __init__(
         self,

@@ -1,23 +1,27 @@
-"""Scissorhands as HashEvict evaluates it: how often a slot's attention reached the uniform level (section 3.11)."""
+"""Scissorhands as HashEvict evaluates it: how often a slot's attention reached the uniform level (section
+3.11).
+"""
 
 import numpy as np
 
 from .attention import column_sums, reduce_group
 from .policy import HeadView, LayerView, Policy, first_positions, last_positions
+from .selection import refuse_nan
 from .snapkv import snap16x5
 
 
 def bits(attention: np.ndarray, filled: int) -> list[bool]:
     """(n,) group-mean attention -> is each slot at or above the uniform level 1 / filled?"""
+    refuse_nan(attention)
     return [float(a) >= 1.0 / filled for a in attention]
 
 
 class Scissorhands(Policy):
     """S = set bits / clamp(observations, 1, history). EAA in decode, one eviction per step.
 
-    The ring index is a step counter shared by all slots: 0 is the prompt (one observation), then one per decode step.
-    A new occupant starts with an empty ring. The released code protects by setting the score to 1, so that a perfect
-    unprotected record ties with a sink; here protection is the mask of section 1.3.
+    The ring index is a step counter shared by all slots: 0 is the prompt (one observation), then one per decode
+    step. A new occupant starts with an empty ring. The released code protects by setting the score to 1, so
+    that a perfect unprotected record ties with a sink; here protection is the mask of section 1.3.
     """
 
     def __init__(
@@ -72,7 +76,12 @@ class Scissorhands(Policy):
         self.step += 1
 
     def select_head(self, head: HeadView, budget: int | None) -> list[int]:
-        if self.prompt_step == "snap16x5" and head.layer.prompt and budget is not None and len(head.pos) > budget:
+        if (
+            self.prompt_step == "snap16x5"
+            and head.layer.prompt
+            and budget is not None
+            and len(head.pos) > budget
+        ):
             kept, score = snap16x5(head, budget, self.sink)
             self.scores[head.g] = dict(zip(head.pos, map(float, score), strict=True))
             return kept

@@ -1,4 +1,4 @@
-"""The selection rule that all score-based policies share (policies.md section 1.3), and exact rounding helpers."""
+"""The selection rule of all score-based policies (policies.md section 1.3), and exact rounding helpers."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -14,11 +14,10 @@ def keep(
 ) -> list[int]:
     """Positions that survive, ascending (section 1.3).
 
-    pos: n positions; score: n retention scores, larger = keep; target: slots to keep; sinks and others: protected
-    positions, told apart because a budget too small for both keeps the sinks first (1.3-2).
+    pos: n positions; score: n retention scores, larger = keep; target: slots to keep; sinks and others:
+    protected positions, told apart because a budget too small for both keeps the sinks first (1.3-2).
     """
-    if any(math.isnan(s) for s in score):
-        raise ValueError("a retention score is NaN")
+    refuse_nan(score)
     target = max(target, 0)
     if len(pos) <= target:
         return sorted(pos)
@@ -38,6 +37,17 @@ def _protected(pos: Sequence[int], sinks: Iterable[int], others: Iterable[int]) 
     return sorted(p for p in pos if p in sinks), sorted(p for p in pos if p in others and p not in sinks)
 
 
+def refuse_nan(values: Iterable[float]) -> None:
+    """A NaN decides nothing: comparing with it would be a silent choice (1.3-6)."""
+    if any(math.isnan(x) for x in values):
+        raise ValueError("a retention score is NaN")
+
+
+def largest(values: Sequence[float]) -> float:
+    """max() that returns NaN if any value is NaN; the built-in depends on the order."""
+    return math.nan if any(math.isnan(x) for x in values) else max(values)
+
+
 def gap(
     pos: Sequence[int],
     score: Sequence[float],
@@ -47,14 +57,15 @@ def gap(
 ) -> float:
     """Lowest kept score minus highest evicted score among unprotected slots; inf where scores decided nothing.
 
-    A comparison in another precision is meaningful only where this margin exceeds that precision; 0 is an exact tie.
+    A comparison in another precision is meaningful only where this margin exceeds that precision; 0 is an exact
+    tie.
     """
     held, survivors = set(sinks) | set(others), set(kept)
     inside = [s for s, p in zip(score, pos, strict=True) if p not in held and p in survivors]
     outside = [s for s, p in zip(score, pos, strict=True) if p not in held and p not in survivors]
     if not inside or not outside or min(inside) == math.inf:
         return math.inf
-    return min(inside) - max(outside)
+    return float(min(inside) - max(outside))
 
 
 def exact(x: float) -> Fraction:

@@ -4,14 +4,14 @@ import numpy as np
 
 from .attention import attend, column_sums, group_mean, reduce_group
 from .policy import HeadView, LayerView, Policy, first_positions, last_slots
-from .selection import keep
+from .selection import keep, largest
 
 
 def pool(values: np.ndarray, kernel: int, kind: str) -> np.ndarray:
     """(n,) -> (n,): pooling with stride 1 and an odd kernel centred on each slot.
 
-    'avg': zero padding, divisor always `kernel` (edges are damped); 'avg_nopad': divisor counts only real slots;
-    'max': padding never wins; 'none': unchanged. The three conventions differ on purpose (section 3.6).
+    'avg': zero padding, divisor always `kernel` (edges are damped); 'avg_nopad': divisor counts only real
+    slots; 'max': padding never wins; 'none': unchanged. The three conventions differ on purpose (section 3.6).
     """
     if kind not in {"avg", "avg_nopad", "max", "none"}:
         raise ValueError(f"unknown pooling {kind!r}")
@@ -24,7 +24,7 @@ def pool(values: np.ndarray, kernel: int, kind: str) -> np.ndarray:
     for j in range(n):
         near = [float(values[i]) for i in range(j - half, j + half + 1) if 0 <= i < n]
         if kind == "max":
-            out[j] = max(near)
+            out[j] = largest(near)
         else:
             out[j] = sum(near) / (kernel if kind == "avg" else len(near))
     return out
@@ -33,11 +33,12 @@ def pool(values: np.ndarray, kernel: int, kind: str) -> np.ndarray:
 class SnapKV(Policy):
     """S = pool(column sums of the last w rows); the w most recent slots are protected and count in N.
 
-    window_source: 'chunk' takes the last min(w, m) rows of the current chunk (A-06); 'carry' keeps the last w queries
-    of the text and recomputes their attention over the slots present. pool_order: group mean before pooling
-    ('after_mean') or after it ('before_mean'). pool_over: 'all' pools over every slot (block mode, where CAOTE also
-    needs a score for the window), 'prefix' over the slots before the window (the original). policies.md gives both
-    readings but no switch, so None follows the schedule: 'prefix' when the prompt is compressed once.
+    window_source: 'chunk' takes the last min(w, m) rows of the current chunk (A-06); 'carry' keeps the last w
+    queries of the text and recomputes their attention over the slots present. pool_order: group mean before
+    pooling ('after_mean') or after it ('before_mean'). pool_over: 'all' pools over every slot (block mode,
+    where CAOTE also needs a score for the window), 'prefix' over the slots before the window (the original).
+    policies.md gives both readings but no switch, so None follows the schedule: 'prefix' when the prompt is
+    compressed once.
     """
 
     def __init__(
@@ -80,7 +81,9 @@ class SnapKV(Policy):
         return column_sums(probs, self.window)
 
     def smooth(self, sums: np.ndarray) -> np.ndarray:
-        """(n,) -> (n,). With pool_over = 'prefix' the window's own scores are left at 0: it is protected anyway."""
+        """(n,) -> (n,). With pool_over = 'prefix' the window's own scores are left at 0: it is protected
+        anyway.
+        """
         if self.pool_over == "all":
             return pool(sums, self.kernel, self.pool)
         out = np.zeros(len(sums))
@@ -99,10 +102,11 @@ class SnapKV(Policy):
 
 
 def snap16x5(head: HeadView, budget: int, n_sink: int) -> tuple[list[int], np.ndarray]:
-    """The prompt step of the cold-compress suite (section 3.4, `h2o/coldcompress`): kept positions and scores (n,).
+    """The prompt step of the cold-compress suite (section 3.4, `h2o/coldcompress`): kept positions and scores
+    (n,).
 
-    Mean attention of the last 16 queries, group mean, average pooling 5 that does not count padding, first n_sink and
-    last 16 tokens forced in.
+    Mean attention of the last 16 queries, group mean, average pooling 5 that does not count padding, first
+    n_sink and last 16 tokens forced in.
     """
     rows = min(16, head.attention.shape[1])
     mean = reduce_group(column_sums(head.attention, rows), "mean") / rows

@@ -7,7 +7,9 @@ from .policy import HeadView, Policy
 
 
 class Tova(Policy):
-    """S[g, j] = mean over the group of A[h, m-1, j]. heads: 'kv' (per KV head) or 'layer' (mean over all heads)."""
+    """S[g, j] = mean over the group of A[h, m-1, j]. heads: 'kv' (per KV head) or 'layer' (mean over all
+    heads).
+    """
 
     def __init__(self, heads: str = "kv", **common: str) -> None:
         if heads not in {"kv", "layer"}:

@@ -1,4 +1,4 @@
-"""dense, window and sink (StreamingLLM): policies.md sections 3.1-3.3. Positions only, the same for every head."""
+"""dense, window and sink (StreamingLLM): policies.md sections 3.1-3.3. Positions only, heads agree."""
 
 import numpy as np
 

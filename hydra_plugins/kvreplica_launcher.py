@@ -1,0 +1,42 @@
+"""Our Hydra launcher: the sweeper hands over all jobs of a ``-m`` run at once, and they run as one sweep.
+
+It lives here because Hydra accepts plugins from the ``hydra_plugins`` namespace only, and finds them by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+
+class SweepLauncher(Launcher):  # type: ignore[misc]
+    """Composes every job of the sweep and passes the configurations on in one call."""
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Hydra's hook: remember what is needed to compose jobs."""
+        self.context, self.config = hydra_context, config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Hydra's hook: all jobs of the sweep, as lists of overrides."""
+        from harness.sweep import sweep  # here, because Hydra imports every plugin before each composition
+
+        compose = self.context.config_loader.load_sweep_config
+        configs = [compose(self.config, list(overrides)) for overrides in job_overrides]
+        sweep(configs)
+        return [_done(config, overrides) for config, overrides in zip(configs, job_overrides, strict=True)]
+
+
+def _done(config: DictConfig, overrides: Sequence[str]) -> Any:
+    return JobReturn(overrides=overrides, cfg=config, working_dir=str(Path.cwd()), status=JobStatus.COMPLETED)
+
+
+ConfigStore.instance().store(
+    group="hydra/launcher", name="sweep", node={"_target_": "hydra_plugins.kvreplica_launcher.SweepLauncher"}
+)

@@ -1,0 +1,72 @@
+"""The presets of policies.md section 2 by name. `make(name, **overrides)` builds a fresh policy."""
+
+from collections.abc import Callable
+from typing import Any
+
+from .adakv import AdaKV
+from .buzz import Buzz
+from .caote import Caote
+from .fastgen import FastGen
+from .h2o import H2O
+from .hashevict import HashEvict
+from .headkv import HeadKV
+from .keydiff import KeyDiff
+from .kvec import KVec
+from .l2 import L2
+from .policy import Policy
+from .pyramidkv import PyramidKV
+from .scissorhands import Scissorhands
+from .snapkv import SnapKV
+from .tova import Tova
+from .window_sink import Dense, Sink, Window
+
+ONCE = {"prefill_evict": "once_after_prompt", "decode_evict": "never"}
+ONCE_THEN_EAA = {"prefill_evict": "once_after_prompt", "order": "EAA"}
+
+PRESETS: dict[str, tuple[Callable[..., Policy], dict[str, Any]]] = {
+    "dense": (Dense, {}),
+    "window": (Window, {}),
+    "sink": (Sink, {}),
+    "h2o/keydiff": (H2O, {}),
+    "h2o/original": (H2O, {"recent": 0.5}),
+    "h2o/coldcompress": (
+        H2O,
+        {"accumulate": "mean", "sink": 4, "recent": 10, "prompt_step": "snap16x5", **ONCE_THEN_EAA},
+    ),
+    "tova/keydiff": (Tova, {}),
+    "tova/original": (Tova, {"heads": "layer", "prefill_evict": "once_after_prompt"}),
+    "snapkv/keydiff": (SnapKV, {}),
+    "snapkv/kvec": (SnapKV, {"pool": "max", **ONCE}),
+    "snapkv/adakv": (SnapKV, {"pool": "max", **ONCE}),
+    "pyramidkv/kvec": (PyramidKV, {}),
+    "ada-snapkv/kvec": (AdaKV, {}),
+    "ada-pyramid/kvec": (AdaKV, {"base": "pyramid"}),
+    "headkv/original": (HeadKV, {}),
+    "scissorhands/hashevict": (Scissorhands, {}),
+    "fastgen/hashevict": (FastGen, {}),
+    "l2/hashevict": (L2, {"sink": 4, "recent": 10, **ONCE_THEN_EAA}),
+    "l2/original": (L2, {"skip_layers": (0, 1), "prefill_evict": "once_after_prompt"}),
+    "hashevict/paper": (HashEvict, {}),
+    "hashevict/released-code": (HashEvict, {"hash_of": "key", "prompt_mode": "recent_global"}),
+    "keydiff/default": (KeyDiff, {}),
+    "keydiff/rawmean": (KeyDiff, {"anchor": "mean"}),
+    "keydiff/pairwise": (KeyDiff, {"anchor": "pairwise"}),
+    "keydiff/median": (KeyDiff, {"anchor": "median"}),
+    "keydiff/dot": (KeyDiff, {"metric": "dot"}),
+    "keydiff/euclid": (KeyDiff, {"metric": "euclid"}),
+    "buzz/default": (Buzz, {}),
+    "buzz/no_max": (Buzz, {"new_rule": "interval"}),
+    "buzz/swapped": (Buzz, {"swap_strides": True}),
+    "buzz/fast": (Buzz, {"accumulate": False}),
+    "buzz/logn": (Buzz, {"logn": True}),
+    "kvec/default": (KVec, {}),
+}
+
+
+def make(name: str, **overrides: Any) -> Policy:
+    """'caote+<preset>' and 'fastcaote+<preset>' wrap a base; overrides then go to the base."""
+    for prefix, fast in (("caote+", False), ("fastcaote+", True)):
+        if name.startswith(prefix):
+            return Caote(make(name[len(prefix) :], **overrides), fast=fast)
+    build, parameters = PRESETS[name]
+    return build(**{**parameters, **overrides})
