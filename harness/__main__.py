@@ -38,7 +38,7 @@ def main() -> None:
         _stop("Stopped. What was finished is kept: run the same command again to go on from there.", 130)
 
 
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")  # type: ignore[untyped-decorator]
 def _hydra_main(config: DictConfig) -> None:
     sweep([config])
 

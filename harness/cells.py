@@ -67,7 +67,8 @@ class Cell:
                 "schedule": dataclasses.asdict(self.policy.schedule),
             },
             "budget": dataclasses.asdict(self.budget),
-            "prompt": {"regime": self.prompting.regime} | ({"block_size": self.prompting.block_size} if blocked else {}),
+            "prompt": {"regime": self.prompting.regime}
+            | ({"block_size": self.prompting.block_size} if blocked else {}),
             "task": {"name": self.task.name, "version": self.task.version, **dataclasses.asdict(self.task)},
             "code": {
                 "engine": fingerprint.of_package(engine),

@@ -35,9 +35,7 @@ class Finished:
         return self.store.load(cell.id for cell in self.cells)
 
 
-def run(
-    cells: Sequence[Cell], results_dir: Path, device: str, limit: int | None, progress: Progress
-) -> Finished:
+def run(cells: Sequence[Cell], results_dir: Path, device: str, limit: int | None, progress: Progress) -> Finished:
     """Compute every missing sample of these cells. All checks come before the first model is loaded."""
     unique = tuple({cell.id: cell for cell in cells}.values())
     store = Store(results_dir / "runs")

@@ -129,9 +129,7 @@ def _adjusted_wald(gains: float, losses: float, n: int, level: float) -> tuple[f
     return max(-1.0, up - down - half), min(1.0, up - down + half)
 
 
-def _bootstrap(
-    v: Floats, w: Floats, index: npt.NDArray[np.intp], count: int, level: float, seed: int
-) -> Interval:
+def _bootstrap(v: Floats, w: Floats, index: npt.NDArray[np.intp], count: int, level: float, seed: int) -> Interval:
     """Weighted mean with an expanded-percentile bootstrap over whole clusters.
 
     Whole clusters are drawn because samples of one cluster are dependent (Davison and Hinkley 1997, "Bootstrap
@@ -187,9 +185,7 @@ def _finite(name: str, values: npt.ArrayLike) -> Floats:
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"An interval needs at least one sample; {name} has the shape {array.shape}.")
     if not np.all(np.isfinite(array)):
-        raise ValueError(
-            f"An interval needs finite numbers; {name} has {int(np.sum(~np.isfinite(array)))} others."
-        )
+        raise ValueError(f"An interval needs finite numbers; {name} has {int(np.sum(~np.isfinite(array)))} others.")
     return array
 
 

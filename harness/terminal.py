@@ -66,14 +66,15 @@ def say(text: str) -> None:
 
 def show_summary(summary: pd.DataFrame) -> None:
     """The result table: one line per cell and metric, means with 95 % intervals."""
-    for (task, metric, prompt), lines in summary.groupby(["task", "metric", "prompt"], sort=False):
+    for panel, lines in summary.groupby(["task", "metric", "prompt"], sort=False):
+        task, metric, prompt = map(str, panel)
         shown = "perplexity" if metric == "nll" else metric
         table = Table(title=f"{task}: {shown}, prompt {prompt}, 95 % intervals", title_justify="left")
         for column in ("policy", "budget"):
             table.add_column(column)
         for column in (shown, "interval", "against dense", "samples", "slots kept", "peak"):
             table.add_column(column, justify="right")
-        for _, line in lines.iterrows():
+        for line in lines.to_dict("records"):
             table.add_row(
                 str(line["label"]), str(line["budget"]),
                 value_text(line), interval_text(line), difference_text(line),

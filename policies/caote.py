@@ -39,7 +39,7 @@ def output_change(mass: Tensor, values: Tensor, output: Tensor) -> Tensor:
     The distance is taken directly, not expanded into |v|^2 - 2 v.X + |X|^2: the expansion loses half of the digits
     where values are nearly equal, which is where the ranking is decided.
     """
-    distance = torch.linalg.vector_norm(values.float() - output, dim=-1)
+    distance: Tensor = torch.linalg.vector_norm(values.float() - output, dim=-1)
     change = mass / (1 - mass).clamp(min=1 - NEVER_EVICT_ABOVE) * distance
     return change.masked_fill(mass > NEVER_EVICT_ABOVE, torch.inf)
 

@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
 from policies.scorer import AttentionRows, Stateless
-from policies.view import CacheView, PolicyError, attention_of
+from policies.view import CacheView, attention_of
 
 
 @dataclass(frozen=True)
@@ -21,13 +22,9 @@ class H2O(Stateless):
     No decay and no normalisation by age; an evicted token's sum is lost for ever.
     """
 
-    rows: AttentionRows = "all"
+    rows: ClassVar[AttentionRows] = "all"
     has_state = True
     nonnegative = True
-
-    def __post_init__(self) -> None:
-        if self.rows != "all":
-            raise PolicyError("H2O accumulates the attention of every query: rows cannot be changed.")
 
     def update(self, view: CacheView) -> Tensor:
         """(R, H, N): acc_new = acc_old + column sums of the chunk; new slots start from 0."""

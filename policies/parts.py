@@ -27,13 +27,9 @@ class Protect:
 
     def __post_init__(self) -> None:
         if self.sinks < 0 or self.recent < 0:
-            raise PolicyError(
-                f"protect.sinks={self.sinks} and protect.recent={self.recent} must be 0 or more tokens."
-            )
+            raise PolicyError(f"protect.sinks={self.sinks} and protect.recent={self.recent} must be 0 or more tokens.")
         if self.recent > 1 and self.recent != int(self.recent):
-            raise PolicyError(
-                f"protect.recent={self.recent} must be whole tokens (1, 2, …) or a share below 1."
-            )
+            raise PolicyError(f"protect.recent={self.recent} must be whole tokens (1, 2, …) or a share below 1.")
 
     def recent_slots(self, budget: int) -> int:
         """The protected recent window, in tokens, under a budget of so many slots."""
@@ -50,8 +46,7 @@ class Protect:
     def recent_mask(self, view: CacheView) -> Tensor:
         """(R, H, N) bool: the newest positions. They were never evicted, so places in the text count slots too."""
         first = tuple(
-            length - self.recent_slots(budget)
-            for length, budget in zip(view.lengths, view.budgets, strict=True)
+            length - self.recent_slots(budget) for length, budget in zip(view.lengths, view.budgets, strict=True)
         )
         return view.filled & (view.positions >= view.per_row(first))
 
@@ -65,10 +60,6 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.prompt not in get_args(PromptSchedule):
-            raise PolicyError(
-                f"schedule.prompt='{self.prompt}' is not one of {', '.join(get_args(PromptSchedule))}."
-            )
+            raise PolicyError(f"schedule.prompt='{self.prompt}' is not one of {', '.join(get_args(PromptSchedule))}.")
         if self.decode not in get_args(DecodeSchedule):
-            raise PolicyError(
-                f"schedule.decode='{self.decode}' is not one of {', '.join(get_args(DecodeSchedule))}."
-            )
+            raise PolicyError(f"schedule.decode='{self.decode}' is not one of {', '.join(get_args(DecodeSchedule))}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -24,8 +24,8 @@ class Policy:
     name: str
     scorer: Scorer | None = None
     correction: Correction | None = None
-    protect: Protect = Protect()
-    schedule: Schedule = Schedule()
+    protect: Protect = field(default_factory=Protect)
+    schedule: Schedule = field(default_factory=Schedule)
 
     def __post_init__(self) -> None:
         if self.correction is not None and (self.scorer is None or not self.scorer.nonnegative):

@@ -33,7 +33,7 @@ Part = TypeVar("Part")
 def nearest(name: str, known: Iterable[str]) -> str:
     """The sentence that offers known names for an unknown one, the nearest first."""
     options = sorted(known)
-    close = difflib.get_close_matches(name, options, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name, options, n=3, cutoff=0.6)
     return f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(options)}."
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from torch import Tensor
 
@@ -41,7 +41,7 @@ class Scorer(Protocol):
 class Stateless:
     """Defaults for scorers that read nothing but the current cache."""
 
-    rows: AttentionRows = 0
+    rows: ClassVar[AttentionRows] = 0
     has_state = False
     nonnegative = False
 

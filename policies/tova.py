@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -17,7 +18,7 @@ class TOVA(Stateless):
     The current token competes like any other and may be evicted (A-04).
     """
 
-    rows: AttentionRows = 1
+    rows: ClassVar[AttentionRows] = 1
     nonnegative = True
 
     def score(self, view: CacheView) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 
 class TaskError(ValueError):
@@ -40,6 +40,7 @@ class Sample:
 class Task(Protocol):
     """A frozen dataclass whose fields are its protocol: they enter the identity of every cell that uses it."""
 
+    __dataclass_fields__: ClassVar[dict[str, Any]]
     name: ClassVar[str]
     version: ClassVar[str]  # raised by hand whenever prompts, data or scoring change
     mode: ClassVar[Literal["generate", "perplexity"]]

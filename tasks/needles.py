@@ -24,9 +24,7 @@ class Form:
 
 
 FORMS: dict[str, Form] = {name: Form(**form) for name, form in _DATA["forms"].items()}
-KEYS: tuple[str, ...] = tuple(
-    f"{adjective} {noun}" for adjective in _DATA["adjectives"] for noun in _DATA["nouns"]
-)
+KEYS: tuple[str, ...] = tuple(f"{adjective} {noun}" for adjective in _DATA["adjectives"] for noun in _DATA["nouns"])
 
 
 @dataclass(frozen=True)
@@ -46,6 +44,4 @@ class Fact:
 def draw_facts(rng: random.Random, count: int) -> tuple[Fact, ...]:
     """``count`` facts with distinct keys and distinct values."""
     values = rng.sample(range(10**DIGITS), count)
-    return tuple(
-        Fact(key, f"{value:0{DIGITS}d}") for key, value in zip(rng.sample(KEYS, count), values, strict=True)
-    )
+    return tuple(Fact(key, f"{value:0{DIGITS}d}") for key, value in zip(rng.sample(KEYS, count), values, strict=True))

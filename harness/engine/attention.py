@@ -39,7 +39,7 @@ def attend(
     else:
         logits = _capped(folded.float() @ keys.float().transpose(-1, -2) * scaling, softcap)
         weights = logits.masked_fill(~mask, -torch.inf).softmax(-1)
-        output = (weights.to(values.dtype) @ values)
+        output = weights.to(values.dtype) @ values
     return output.reshape(rows, heads, group, chunk, -1).permute(0, 3, 1, 2, 4).reshape(rows, chunk, query_heads, -1)
 
 

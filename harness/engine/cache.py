@@ -40,7 +40,9 @@ class SlotLayer(CacheLayerMixin):
         self.positions = torch.full((rows, heads, slots), -1, dtype=torch.int32, device=key_states.device)
         self.is_initialized = True
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
         """Called by the model: (R, H, m, D) of the chunk in, (R, H, fill + m, D) to attend over out."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)

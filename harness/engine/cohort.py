@@ -69,12 +69,15 @@ class Cohort:
         self.lengths = [length + width for length, width in zip(self.lengths, feed.widths, strict=True)]
         arrived = [count + width for count, width in zip(self.counts, feed.widths, strict=True)]
         limits = itertools.chain.from_iterable(
-            group.budgets if group.evicts(phase) else [total for total in arrived[group.rows]]
-            for group in self.groups
+            group.budgets if group.evicts(phase) else arrived[group.rows] for group in self.groups
         )
         self.arrived = tuple(arrived)
         self.targets = tuple(map(min, arrived, limits))
         self.targets_tensor = torch.tensor(self.targets, device=self.device).view(-1, 1, 1)
+
+    def over(self, group: Group) -> list[bool]:
+        """Rows of a group that hold more than they may after this pass."""
+        return [held > may for held, may in zip(self.arrived[group.rows], self.targets[group.rows], strict=True)]
 
     @property
     def someone_evicts(self) -> bool:

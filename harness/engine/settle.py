@@ -30,8 +30,8 @@ def settle(
     kept = None if cohort.appends else positions >= 0
     states: list[tuple[slice, Tensor, Tensor]] = []
     for index, group in enumerate(cohort.groups):
-        over = group.evicts(cohort.phase) and cohort.arrived[group.rows] != cohort.targets[group.rows]
-        if not over and not group.policy.has_state:
+        over = cohort.over(group)
+        if not any(over) and not group.policy.has_state:
             continue
         view = _view(cohort, layer, index, group, query, keys, values, positions, scaling, softcap)
         if group.policy.has_state:
@@ -40,10 +40,10 @@ def settle(
             storage = layer.states[index]
             storage[..., :fill] = state[..., :fill]
             states.append((group.rows, storage, state[..., fill:]))
-        if over:
+        if any(over):
             assert kept is not None
             choice, is_nan = group.policy.keep(view)
-            cohort.tally.called(group.rows, is_nan)
+            cohort.tally.called(group.rows, over, is_nan)
             kept[group.rows] = choice
 
     if kept is None:
@@ -71,7 +71,13 @@ def _view(
     sums = None
     if policy.rows != 0:
         sums = column_sums(
-            query[rows], keys[rows], cohort.visible[rows], cohort.feed.valid[rows], policy.rows, scaling, softcap
+            query[rows],
+            keys[rows],
+            cohort.visible[rows],
+            cohort.feed.valid[rows],
+            policy.rows,
+            scaling,
+            softcap,
         )
     state = None
     if policy.has_state:

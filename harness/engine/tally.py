@@ -18,7 +18,11 @@ class Tally:
     """Running maxima per row, (R,) int64 tensors. Nothing here waits for the device before `ledgers`."""
 
     def __init__(
-        self, rows: Sequence[Row], chunks: Sequence[Sequence[tuple[int, int]]], layers: int, device: torch.device
+        self,
+        rows: Sequence[Row],
+        chunks: Sequence[Sequence[tuple[int, int]]],
+        layers: int,
+        device: torch.device,
     ) -> None:
         def zeros(dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.zeros(len(rows), dtype=dtype, device=device)
@@ -40,11 +44,12 @@ class Tally:
         self.surplus = torch.maximum(self.surplus, difference.amax(-1))
         self.deficit = torch.minimum(self.deficit, difference.amin(-1))
 
-    def called(self, rows: slice, is_nan: Tensor) -> None:
-        """A policy selected for these rows; ``is_nan`` (r,) bool says which met a score that is not a number."""
+    def called(self, rows: slice, over: Sequence[bool], is_nan: Tensor) -> None:
+        """A policy selected for these rows. ``over`` (r): those beyond their budget; ``is_nan`` (r,) bool: those with
+        a score that is not a number."""
         self.is_nan[rows] |= is_nan
-        for row in range(rows.start, rows.stop):
-            self.calls[row] += 1
+        for row, binding in zip(range(rows.start, rows.stop), over, strict=True):
+            self.calls[row] += binding
 
     def settled(self, layer: SlotLayer) -> None:
         """After a chunk settled in a layer: what the layer persists now."""

@@ -51,9 +51,7 @@ def test_samples_are_the_same_every_time(testbed):
 
 
 def test_windows_that_would_overlap_are_refused(testbed):
-    with pytest.raises(
-        TaskError, match=r"3000 windows of 1024 tokens do not fit .* Ask for fewer or shorter ones\."
-    ):
+    with pytest.raises(TaskError, match=r"3000 windows of 1024 tokens do not fit .* Ask for fewer or shorter ones\."):
         build("book_perplexity", windows=3000).samples(testbed)
 
 
@@ -63,9 +61,7 @@ def test_predictions_are_not_scored(testbed):
         task.score(task.samples(testbed)[0], "a")
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("length", 1), ("windows", 0), ("length", "long"), ("windows", 1.5)]
-)
+@pytest.mark.parametrize(("field", "value"), [("length", 1), ("windows", 0), ("length", "long"), ("windows", 1.5)])
 def test_sizes_that_make_no_sense_are_refused(field, value):
     with pytest.raises(TaskError, match=rf"book_perplexity\.{field} must be a whole number of \d or more; got"):
         build("book_perplexity", **{field: value})

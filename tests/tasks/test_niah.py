@@ -218,9 +218,7 @@ def test_the_number_has_to_occur_in_the_prediction(prediction, score):
 
 
 def test_a_length_without_room_is_refused_with_one_that_has_it(tokenizer):
-    with pytest.raises(
-        TaskError, match=r"niah\.lengths has 60, which is too short.*Use \d+ or more"
-    ) as refusal:
+    with pytest.raises(TaskError, match=r"niah\.lengths has 60, which is too short.*Use \d+ or more") as refusal:
         build("niah", lengths=[60], needles=6).samples(tokenizer)
     enough = int(re.search(r"Use (\d+) or more", str(refusal.value))[1])
     assert len(build("niah", lengths=[enough], needles=6, repeats=10).samples(tokenizer)) == 50

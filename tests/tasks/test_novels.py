@@ -9,12 +9,8 @@ from tasks.novels import SHELF, novels, passage
 
 
 def test_every_novel_has_the_sha256_of_its_provenance():
-    listed = dict(
-        re.findall(r"^\| (\S+\.gz) .*`([0-9a-f]{64})` \|$", (SHELF / "PROVENANCE.md").read_text(), re.M)
-    )
-    found = {
-        path.name: hashlib.sha256(gzip.decompress(path.read_bytes())).hexdigest() for path in SHELF.glob("*.gz")
-    }
+    listed = dict(re.findall(r"^\| (\S+\.gz) .*`([0-9a-f]{64})` \|$", (SHELF / "PROVENANCE.md").read_text(), re.M))
+    found = {path.name: hashlib.sha256(gzip.decompress(path.read_bytes())).hexdigest() for path in SHELF.glob("*.gz")}
     assert found == listed
     assert len(found) == 4
 

@@ -1,0 +1,5 @@
+"""Shared by all tests: one thread per process gives the same rounding on every machine."""
+
+import torch
+
+torch.set_num_threads(2)

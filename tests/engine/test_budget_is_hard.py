@@ -1,0 +1,132 @@
+"""Promise 2: slots never exceed N + B, counted on the tensors, and a policy that cheats is caught."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from presets import EVICTING, PRESETS, policy
+from tiny import prompt, tiny_model
+
+from harness.engine import Engine, Prompting, Row, cohort
+from harness.engine import run as engine_run
+from policies import Policy
+from policies.scorer import Stateless
+
+FEEDS = [Prompting("blocked", 1), Prompting("blocked", 16), Prompting("one_shot"), Prompting("token_fed")]
+LENGTH, NEW = 70, 6
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return Engine(tiny_model("llama"))
+
+
+@pytest.fixture
+def caches(monkeypatch):
+    """Every cache that a run allocates, with the most slots ever seen in use."""
+    seen = []
+
+    class Watched(cohort.Cohort):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.most = 0
+            seen.append(self)
+
+        def finish(self):
+            super().finish()
+            for layer in self.cache.layers:
+                self.most = max(self.most, int((layer.positions >= 0).sum(-1).max()))
+
+    monkeypatch.setattr(engine_run, "Cohort", Watched)
+    return seen
+
+
+@pytest.mark.parametrize("feed", FEEDS, ids=str)
+@pytest.mark.parametrize("name", PRESETS)
+def test_no_policy_in_any_regime_holds_more_than_it_may(engine, caches, name, feed):
+    budget = 40
+    (outcome,) = engine.generate([Row(prompt(LENGTH), policy(name), budget, NEW)], feed)
+    (run,) = caches
+    ledger = outcome.ledger
+    assert ledger.invalid == ""
+    if policy(name).is_dense:
+        assert run.most == LENGTH + NEW - 1 == ledger.slots_kept_max
+        return
+    assert run.most == budget == ledger.slots_kept_max == ledger.slots_requested
+    assert ledger.slots_kept_mean == budget
+    assert budget < ledger.slots_peak <= budget + feed.widest(LENGTH, budget)
+    assert ledger.tokens_evicted == LENGTH + NEW - 1 - budget
+    # 3 layers, 2 heads, 8 numbers for K and for V, 4 bytes
+    assert ledger.kv_bytes == budget * 3 * 2 * (8 + 8) * 4
+    tail = 1 if feed.regime in ("one_shot", "token_fed") else feed.block_size
+    assert run.cache.allocated_bytes() == (budget + tail) * 3 * 2 * (8 + 8) * 4
+
+
+@pytest.mark.parametrize("name", EVICTING)
+def test_positions_stay_unique_and_in_range(engine, caches, name):
+    engine.generate([Row(prompt(LENGTH), policy(name), 40, NEW)], Prompting("blocked", 16))
+    for layer in caches[0].cache.layers:
+        for head in layer.positions[0]:
+            held = head[head >= 0]
+            assert len(held.unique()) == len(held) == 40
+            assert held.max() < LENGTH + NEW
+
+
+@dataclass(frozen=True)
+class Hoarder(Policy):
+    """Keeps everything, whatever the budget says."""
+
+    def keep(self, view):
+        return view.filled, torch.zeros(len(view.budgets), dtype=torch.bool)
+
+
+@dataclass(frozen=True)
+class Miser(Policy):
+    """Drops one slot more than it has to."""
+
+    def keep(self, view):
+        kept, broken = super().keep(view)
+        return kept & (view.positions != view.positions.masked_fill(~kept, -1).amax(-1, keepdim=True)), broken
+
+
+@dataclass(frozen=True)
+class NotANumber(Stateless):
+    """Scores that cannot be compared."""
+
+    def score(self, view):
+        return torch.full(view.positions.shape, torch.nan)
+
+
+@pytest.mark.parametrize(
+    ("cheat", "sentence"),
+    [
+        (Hoarder("hoarder", policy("keydiff").scorer), "more than its budget of 20"),
+        (Miser("miser", policy("keydiff").scorer), "fewer than the budget allows"),
+        (Policy("nan", NotANumber()), "not-a-number"),
+    ],
+    ids=["hoarder", "miser", "nan"],
+)
+@pytest.mark.parametrize("feed", FEEDS[1:], ids=str)
+def test_a_broken_policy_is_caught_and_its_neighbour_is_not_harmed(engine, cheat, sentence, feed):
+    honest = Row(prompt(LENGTH, 5), policy("keydiff"), 20, NEW)
+    alone = engine.generate([honest], feed)[0]
+    caught, neighbour = engine.generate([Row(prompt(LENGTH), cheat, 20, NEW), honest], feed)
+    assert sentence in caught.ledger.invalid
+    assert neighbour.tokens == alone.tokens
+    assert neighbour.ledger == replace(alone.ledger)
+
+
+def test_state_is_charged_to_policies_that_carry_it(engine):
+    rows = [Row(prompt(LENGTH), policy(name), 40, NEW) for name in ("h2o", "caote_h2o", "tova")]
+    charged = [outcome.ledger.state_bytes for outcome in engine.generate(rows, FEEDS[1])]
+    assert charged == [40 * 3 * 2 * 4, 40 * 3 * 2 * 4, 0]
+
+
+def test_coverage_counts_prompt_tokens_held_anywhere(engine):
+    window, keydiff = engine.generate(
+        [Row(prompt(80), policy(name), 20, 1) for name in ("window", "keydiff")], Prompting("one_shot")
+    )
+    assert window.ledger.coverage == pytest.approx(20 / 80)
+    assert 20 / 80 < keydiff.ledger.coverage <= 1

@@ -1,0 +1,74 @@
+"""Promise 1: budget >= prompt + generation gives the tokens of transformers' own ``generate()``."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from presets import EVICTING, policy
+from tiny import ARCHITECTURES, generated_by_transformers, prompt, tiny_model
+
+from harness.engine import Engine, Prompting, Row
+from policies import DENSE
+
+LENGTH, NEW = 45, 12
+FEEDS = [
+    Prompting("blocked", 1),
+    Prompting("blocked", 7),
+    Prompting("blocked", 32),
+    Prompting("blocked", 10_000),
+    Prompting("one_shot"),
+    Prompting("token_fed"),
+]
+
+
+@pytest.fixture(params=ARCHITECTURES, scope="module")
+def model(request):
+    return tiny_model(request.param)
+
+
+@pytest.mark.parametrize("feed", FEEDS, ids=str)
+def test_dense_gives_the_tokens_of_generate_whatever_the_blocks(model, feed):
+    tokens = prompt(LENGTH)
+    (outcome,) = Engine(model).generate([Row(tokens, DENSE, max_new_tokens=NEW)], feed)
+    assert outcome.tokens == generated_by_transformers(model, tokens, NEW)
+    assert outcome.ledger.invalid == ""
+
+
+@pytest.mark.parametrize("feed", FEEDS, ids=str)
+def test_every_policy_gives_them_too_when_its_budget_holds_everything(model, feed):
+    tokens = prompt(LENGTH)
+    rows = [Row(tokens, policy(name), LENGTH + NEW, NEW) for name in EVICTING]
+    expected = generated_by_transformers(model, tokens, NEW)
+    for outcome in Engine(model).generate(rows, feed):
+        assert outcome.tokens == expected
+        assert outcome.ledger.tokens_evicted == 0
+        assert outcome.ledger.policy_calls == 0
+
+
+def test_the_model_is_left_as_it_was(model):
+    before = model.config._attn_implementation
+    Engine(model).generate([Row(prompt(9), DENSE, max_new_tokens=2)], Prompting())
+    assert model.config._attn_implementation == before
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma2"])
+def test_bfloat16_agrees_with_transformers_in_bfloat16(kind):
+    # bf16 rounds to 3 digits, so greedy paths of random models may part at a near tie; logits must agree to rounding.
+    model = tiny_model(kind, torch.bfloat16)
+    tokens = prompt(40)
+    with torch.no_grad():
+        logits = model(torch.tensor([tokens])).logits.float().log_softmax(-1)[0]
+    expected = -logits[:-1].gather(-1, torch.tensor(tokens[1:])[:, None]).squeeze(-1)
+    (outcome,) = Engine(model).perplexity([Row(tokens, DENSE)], Prompting("blocked", 7))
+    assert torch.tensor(outcome.nll).sub(expected).abs().mean() < 0.05
+
+
+@pytest.mark.parametrize("feed", FEEDS, ids=str)
+def test_perplexity_without_eviction_is_that_of_one_dense_pass(model, feed):
+    tokens = prompt(LENGTH, seed=3)
+    with torch.no_grad():
+        logits = model(torch.tensor([tokens])).logits.log_softmax(-1)[0]
+    expected = -logits[:-1].gather(-1, torch.tensor(tokens[1:])[:, None]).squeeze(-1)
+    (outcome,) = Engine(model).perplexity([Row(tokens, DENSE)], feed)
+    # Sums of 8 to 48 products in another order: a few ulp of numbers around 10.
+    torch.testing.assert_close(torch.tensor(outcome.nll), expected, rtol=1e-4, atol=1e-4)

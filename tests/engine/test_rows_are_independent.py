@@ -1,0 +1,68 @@
+"""Promise 4: what a row yields does not depend on its company, nor on what ran before."""
+
+from __future__ import annotations
+
+import pytest
+from presets import EVICTING, policy
+from tiny import prompt, tiny_model
+
+from harness.engine import Engine, Prompting, Row
+from policies import DENSE
+
+FEEDS = [Prompting("blocked", 8), Prompting("one_shot"), Prompting("token_fed")]
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return Engine(tiny_model("llama"))
+
+
+@pytest.fixture(scope="module")
+def mixture():
+    """Unequal prompts, unequal budgets, all policies and dense: more different than any real cohort."""
+    rows = [Row(prompt(30, seed), DENSE, max_new_tokens=6) for seed in range(2)]
+    for number, name in enumerate(EVICTING):
+        budget = 40 if policy(name).protect.smallest_budget() > 16 else 16
+        rows.append(Row(prompt(50 + number, number), policy(name), budget, 8))
+        rows.append(Row(prompt(47, number), policy(name), budget + 3, 5))
+    return rows
+
+
+@pytest.mark.parametrize("feed", FEEDS, ids=str)
+def test_a_batch_of_unequal_rows_agrees_with_one_by_one(engine, mixture, feed):
+    together = engine.generate(mixture, feed)
+    alone = [engine.generate([row], feed)[0] for row in mixture]
+    assert [outcome.tokens for outcome in together] == [outcome.tokens for outcome in alone]
+    assert [outcome.ledger for outcome in together] == [outcome.ledger for outcome in alone]
+
+
+@pytest.mark.parametrize("feed", FEEDS[::2], ids=str)
+def test_perplexity_in_a_batch_agrees_with_one_by_one(engine, mixture, feed):
+    together = engine.perplexity(mixture, feed)
+    for row, outcome in zip(mixture, together, strict=True):
+        (single,) = engine.perplexity([row], feed)
+        # Batched matrix products may sum in another order: rounding only.
+        assert outcome.nll == pytest.approx(single.nll, abs=1e-4)
+
+
+def test_a_sample_after_another_equals_the_sample_alone(engine):
+    first, second = (Row(prompt(60, seed), policy("h2o"), 20, 6) for seed in (1, 2))
+    fresh = Engine(tiny_model("llama")).generate([second], FEEDS[0])
+    engine.generate([first], FEEDS[0])
+    assert engine.generate([second], FEEDS[0]) == fresh
+
+
+def test_outcomes_come_in_the_order_of_the_rows(engine):
+    rows = [Row(prompt(20 + 7 * i, i), policy(name), 36, 3) for i, name in enumerate(["tova", "sink", "tova", "h2o"])]
+    alone = [engine.generate([row], FEEDS[0])[0].tokens for row in rows]
+    assert [outcome.tokens for outcome in engine.generate(rows, FEEDS[0])] == alone
+
+
+def test_a_row_stops_at_the_models_stop_token_without_touching_its_neighbours(engine):
+    rows = [Row(prompt(30, seed), policy("keydiff"), 12, 10) for seed in range(3)]
+    free = engine.generate(rows, FEEDS[0])
+    stop = free[1].tokens[4]
+    stopping = Engine(engine.model, [stop]).generate(rows, FEEDS[0])
+    for before, after in zip(free, stopping, strict=True):
+        cut = before.tokens.index(stop) if stop in before.tokens else len(before.tokens)
+        assert after.tokens == before.tokens[:cut]

@@ -1,0 +1,48 @@
+"""Small cache views for worked examples: one row, one head, slots in order of position."""
+
+from __future__ import annotations
+
+import torch
+
+from policies import CacheView
+
+
+def view(
+    slots: int = 0,
+    *,
+    keys: object = None,
+    values: object = None,
+    sums: object = None,
+    state: object = None,
+    positions: object = None,
+    budget: int = 1,
+    length: int | None = None,
+) -> CacheView:
+    """A (1, 1, n, D) view from nested lists; what an example does not mention is zero."""
+    given = next((x for x in (positions, sums, state) if x is not None), None)
+    n = slots or (len(given) if given is not None else len(keys if keys is not None else values))
+    place = torch.tensor(list(range(n)) if positions is None else positions, dtype=torch.int32).view(1, 1, n)
+    filled = int((place >= 0).sum())
+
+    def four(numbers: object) -> torch.Tensor:
+        return torch.zeros(1, 1, n, 2) if numbers is None else torch.tensor(numbers).float().view(1, 1, n, -1)
+
+    def three(numbers: object) -> torch.Tensor | None:
+        return None if numbers is None else torch.tensor(numbers).float().view(1, 1, n)
+
+    return CacheView(
+        keys=four(keys),
+        values=four(values),
+        positions=place,
+        column_sums=three(sums),
+        state=three(state),
+        counts=(filled,),
+        lengths=(int(place.max()) + 1 if length is None else length,),
+        budgets=(budget,),
+    )
+
+
+def kept(policy, shown: CacheView) -> list[int]:
+    """Positions that the policy keeps, ascending."""
+    mask, _ = policy.keep(shown)
+    return sorted(shown.positions[mask].tolist())
