@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 import hydra
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.errors import MENDABLE
@@ -27,20 +28,25 @@ def main() -> None:
         if sys.argv[1] == "list":
             print(listing(sys.argv[2] if len(sys.argv) > 2 else ""))
         else:
-            _hydra_main()
+            _run_composed()
     except MENDABLE as error:
         _stop(str(error))
     except MissingConfigException as error:
         _stop(_unknown_option(error))
     except (HydraException, OmegaConfBaseException) as error:
-        _stop(f"The command line could not be read: {' '.join(str(error).split())}")
+        _stop(_unreadable(str(error)))
+    except OSError as error:
+        _stop(f"{error.filename or 'A file'} cannot be used ({error.strerror}): check it, or choose another results_dir.")
     except KeyboardInterrupt:
         _stop("Stopped. What was finished is kept: run the same command again to go on from there.", 130)
 
 
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")  # type: ignore[untyped-decorator]
-def _hydra_main(config: DictConfig) -> None:
-    sweep([config])
+def _run_composed() -> None:
+    """Hydra composes; a single job runs here, outside of Hydra, the jobs of ``-m`` in our launcher plugin."""
+    single: list[DictConfig] = []
+    hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(single.append)()
+    if single:
+        sweep(single)
 
 
 def _unknown_option(error: MissingConfigException) -> str:
@@ -50,6 +56,14 @@ def _unknown_option(error: MissingConfigException) -> str:
     if not error.options or not name:
         return f"There is no configuration '{missing}'. Try: python -m harness list policies|tasks|models|exps"
     return f"There is no {group} called '{name}'. {nearest(name, names(group))}"
+
+
+def _unreadable(message: str) -> str:
+    """Hydra's complaint about an override as one sentence, with the nearest settings where it names one."""
+    if match := re.search(r"Could not override '([^'.@]+)'", message):
+        known = [*map(str, OmegaConf.load(CONF / "config.yaml")), "model", "policy", "task"]
+        return f"There is no setting '{match[1]}'. {nearest(match[1], {*known} - {'defaults', 'hydra'})}"
+    return f"The command line could not be read: {' '.join(message.split())}"
 
 
 def _stop(sentence: str, code: int = 2) -> None:

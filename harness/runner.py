@@ -39,11 +39,11 @@ def run(cells: Sequence[Cell], results_dir: Path, device: str, limit: int | None
     """Compute every missing sample of these cells. All checks come before the first model is loaded."""
     unique = tuple({cell.id: cell for cell in cells}.values())
     store = Store(results_dir / "runs")
-    store.check_writable()
     by_model: dict[ModelSpec, list[Cell]] = defaultdict(list)
     for cell in unique:
         by_model[cell.model].append(cell)
     plans = [plan(model, members, store, limit) for model, members in by_model.items()]
+    store.check_writable()
     with progress.over(sum(p.tokens for p in plans)):
         for work in plans:
             if work.jobs:

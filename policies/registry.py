@@ -64,6 +64,8 @@ def build(config: Mapping[str, Any]) -> Policy:
 def _part(role: str, spec: str | Mapping[str, Any], known: Mapping[str, Callable[..., Part]]) -> Part:
     parameters = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = str(parameters.pop("name", ""))
+    if not name:
+        raise PolicyError(f"The {role} has parameters but no name: add policy.{role}.name. {nearest(name, known)}")
     if name not in known:
         raise PolicyError(f"There is no {role} called '{name}'. {nearest(name, known)}")
     return _construct(f"{role} '{name}'", known[name], parameters)

@@ -25,9 +25,7 @@ def width(interval: Interval) -> float:
     return interval.high - interval.low
 
 
-def clustered(
-    rng: np.random.Generator, documents: int, each: int, spread: float
-) -> tuple[np.ndarray, np.ndarray]:
+def clustered(rng: np.random.Generator, documents: int, each: int, spread: float) -> tuple[np.ndarray, np.ndarray]:
     """Normal scores with mean 0: a shift per document of the given spread, and unit noise per sample."""
     shifts = rng.normal(0, spread, documents)
     values = np.repeat(shifts, each) + rng.normal(0, 1, documents * each)
@@ -165,9 +163,7 @@ def test_student_quantile_agrees_with_scipy(freedom: int, level: float) -> None:
 
 def test_higher_level_is_wider() -> None:
     values, clusters = clustered(np.random.default_rng(7), 20, 3, 1.0)
-    assert width(mean_interval(values, clusters, level=0.99)) > width(
-        mean_interval(values, clusters, level=0.8)
-    )
+    assert width(mean_interval(values, clusters, level=0.99)) > width(mean_interval(values, clusters, level=0.8))
 
 
 @pytest.mark.parametrize(

@@ -73,11 +73,11 @@ def _family(policy: str) -> str | None:
     return next((part for part in reversed(_parts(policy)) if part in FAMILIES), None)
 
 
-def rank(policy: str) -> tuple[int, int]:
-    """The place of a policy in tables: by family, unknown ones last; plain methods before corrected ones."""
+def rank(policy: str) -> tuple[int, int, int]:
+    """The place of a policy in tables: by family, unknown ones last; plain methods before modified ones."""
     family = _family(policy)
     corrected = next((i for i, name in enumerate(CORRECTIONS, start=1) if name in _parts(policy)), 0)
-    return (list(FAMILIES).index(family) if family else len(FAMILIES)), corrected
+    return (list(FAMILIES).index(family) if family else len(FAMILIES)), corrected, len(_parts(policy))
 
 
 def look_of(policy: str) -> Look:
@@ -122,8 +122,5 @@ def contrast(colour: str, other: str) -> float:
 
 
 def _luminance(colour: str) -> float:
-    linear = [
-        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
-        for c in (x / 255 for x in _channels(colour))
-    ]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (x / 255 for x in _channels(colour))]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -67,9 +67,7 @@ def sources(rows: pd.DataFrame) -> list[Source]:
     fields = [name for name in PROVENANCE if name != "created"]
     found = []
     for key, part in cells.groupby(fields, sort=False):
-        texts = [
-            (name, readable(str(value)) or "not recorded") for name, value in zip(fields, key, strict=True)
-        ]
+        texts = [(name, readable(str(value)) or "not recorded") for name, value in zip(fields, key, strict=True)]
         found.append(Source(texts, len(part)))
     return found
 

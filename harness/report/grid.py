@@ -59,9 +59,7 @@ def grids(summary: pd.DataFrame, ledger: pd.DataFrame, shown: tuple[str, ...]) -
         yield _grid(panel, struck_places(ledger, context), context, context_title(context, shown))
 
 
-def _grid(
-    panel: pd.DataFrame, struck: set[tuple[bool, str, str]], context: Mapping[str, object], title: str
-) -> Grid:
+def _grid(panel: pd.DataFrame, struck: set[tuple[bool, str, str]], context: Mapping[str, object], title: str) -> Grid:
     sparse = panel[~panel["dense"]]
     usual = int(panel["n"].mode().iloc[-1])
     places = {(line["label"], line["budget"]): _entry(line, usual) for line in sparse.to_dict("records")}

@@ -7,6 +7,7 @@ import pandas as pd
 from markupsafe import Markup
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 
 from harness.report.colours import contrast
 from harness.report.svg import CARD, MUTED, figure, inline, styled
@@ -14,8 +15,8 @@ from harness.report.svg import CARD, MUTED, figure, inline, styled
 # Viridis (van der Walt and Smith 2015): perceptually uniform, readable with colour-vision deficiencies.
 COLOURS = colormaps["viridis"]
 ROW = 30  # CSS pixels per depth
-NARROWEST, WIDEST = 40, 72  # CSS pixels per length
-PAGE = 960  # CSS pixels that the maps of one policy share on a desktop
+NARROWEST, WIDEST = 38, 72  # CSS pixels per length
+PAGE = 880  # CSS pixels that the maps of one policy share on a desktop
 MARGINS = (46, 4, 4, 36)  # CSS pixels for labels: left, right, top, bottom
 AXES = ("axis_length", "axis_depth")
 
@@ -42,9 +43,7 @@ def heatmap(
     width, height = left + column * len(lengths) + right, bottom + ROW * len(depths) + top
     with styled():
         drawn = figure(width, height)
-        axes = drawn.add_axes(
-            (left / width, bottom / height, 1 - (left + right) / width, 1 - (top + bottom) / height)
-        )
+        axes = drawn.add_axes((left / width, bottom / height, 1 - (left + right) / width, 1 - (top + bottom) / height))
         for x, length in enumerate(lengths):
             for y, depth in enumerate(depths):
                 mean, n = cells.get((length, depth), (np.nan, 0))
@@ -75,7 +74,7 @@ def _cell(axes: Axes, x: int, y: int, mean: float, n: int) -> None:
         return
     colour = _hex(COLOURS(mean))
     ink = max(("#ffffff", "#111111"), key=lambda candidate: contrast(candidate, colour))
-    axes.fill_between([x, x + 1], y, y + 1, facecolor=colour, edgecolor=CARD, linewidth=1.5)
+    axes.add_patch(Rectangle((x, y), 1, 1, facecolor=colour, edgecolor=CARD, linewidth=1.5))
     axes.text(x + 0.5, y + 0.36, f"{mean:.2f}", ha="center", va="center", color=ink, fontsize=11)
     axes.text(x + 0.5, y + 0.77, f"n={n}", ha="center", va="center", color=ink, fontsize=9)
 

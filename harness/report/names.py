@@ -62,9 +62,7 @@ def context_title(context: Mapping[str, object], shown: Iterable[str]) -> str:
     words = {
         "model": f"{context['model']}",
         "prompt": f"{context['prompt']} prompt",
-        "block_size": f"blocks of {context['block_size']} tokens"
-        if int(str(context["block_size"])) > 0
-        else "",
+        "block_size": f"blocks of {context['block_size']} tokens" if int(str(context["block_size"])) > 0 else "",
         "dtype": f"{context['dtype']}",
         "seed": f"seed {context['seed']}",
     }
@@ -98,9 +96,7 @@ def policy_labels(cells: pd.DataFrame) -> dict[str, str]:
         }
         places = [(named[str(cell)], budget) for cell, budget in same["budget"].items()]
         unambiguous = len(set(places)) == len(places)
-        labels |= {
-            cell: f"{labels[cell]} ({text if unambiguous else cell[:8]})" for cell, text in named.items()
-        }
+        labels |= {cell: f"{labels[cell]} ({text if unambiguous else cell[:8]})" for cell, text in named.items()}
     return labels
 
 

@@ -20,7 +20,8 @@ LEDGER = (
     "tokens_evicted",
     "coverage",
 )
-_TEXT = ("model", "prompt", "dtype", *PROVENANCE, *_IDENTITY, "prediction", "reference", "document", "invalid")
+_SAMPLE_TEXT = ("sample_id", "metric", "prediction", "reference", "document", "invalid")
+_TEXT = ("model", "prompt", "dtype", *PROVENANCE, *_IDENTITY, *_SAMPLE_TEXT)
 _NUMBERS = ("block_size", "seed")
 
 
@@ -30,9 +31,7 @@ def checked(rows: pd.DataFrame) -> pd.DataFrame:
     Raises ValueError, with a sentence, for rows that no honest table can be made of.
     """
     if rows.empty:
-        raise ValueError(
-            "There are no rows to report: run at least one cell, or check the filter that left none."
-        )
+        raise ValueError("There are no rows to report: run at least one cell, or check the filter that left none.")
     required = (*_IDENTITY, *CONTEXT, *PROVENANCE, *_SAMPLE, *LEDGER)
     missing = [name for name in required if name not in rows.columns]
     if missing:
@@ -52,7 +51,7 @@ def checked(rows: pd.DataFrame) -> pd.DataFrame:
         )
     # A sample that names no document shares nothing with others.
     named = out["document"] != ""
-    out["cluster"] = np.where(named, "document " + out["document"], "sample " + out["sample_id"].astype(str))
+    out["cluster"] = np.where(named, "document " + out["document"], "sample " + out["sample_id"])
     out["dense"] = out["slots_requested"] < 0
     _mark(out, ~np.isfinite(out["value"].to_numpy(float)), "the score is not a finite number")
     _mark(out, ~(out["weight"].to_numpy(float) > 0), "the weight is not a positive number")

@@ -18,18 +18,14 @@ def counts(scores: Sequence[np.ndarray], base: int) -> list[int]:
     """
     for row in scores:
         refuse_nan(row)
-    ranked = sorted(
-        ((float(s), j, -g) for g, row in enumerate(scores) for j, s in enumerate(row)), reverse=True
-    )
+    ranked = sorted(((float(s), j, -g) for g, row in enumerate(scores) for j, s in enumerate(row)), reverse=True)
     owned = [0] * len(scores)
     for _, _, minus_g in ranked[: len(scores) * base]:
         owned[-minus_g] += 1
     return owned
 
 
-def head_budgets(
-    c: Sequence[int], base: int, alpha: float = 0.2, rounding: str = "largest_remainder"
-) -> list[int]:
+def head_budgets(c: Sequence[int], base: int, alpha: float = 0.2, rounding: str = "largest_remainder") -> list[int]:
     """c_g -> N_g: convex mix with the uniform allocation (alpha = 1 uniform, alpha = 0 fully adaptive)."""
     mix = exact(alpha)
     if rounding == "public_code":

@@ -94,6 +94,9 @@ class Caote(Policy):
     def update(self, view: LayerView) -> None:
         self.base.update(view)
 
+    def settle(self, view: LayerView, kept: list[list[int]]) -> None:
+        self.base.settle(view, kept)
+
     def sinks(self, head: HeadView) -> set[int]:
         return self.base.sinks(head)
 
@@ -109,9 +112,7 @@ class Caote(Policy):
         if self.gqa_order == "pre":
             return scores(list(self.base.score(head)), head.v, self.fast, over)
         each = self.base.score_heads(head)  # type: ignore[attr-defined]
-        return sum((scores(list(row), head.v, self.fast, over) for row in each), np.zeros(len(head.pos))) / len(
-            each
-        )
+        return sum((scores(list(row), head.v, self.fast, over) for row in each), np.zeros(len(head.pos))) / len(each)
 
     def score(self, head: HeadView) -> np.ndarray:
         return self.score_slots(head, range(len(head.pos)))
@@ -126,8 +127,6 @@ class Caote(Policy):
             c = self.score_slots(head, alive)
             pos = [head.pos[j] for j in alive]
             left = keep(pos, [float(c[j]) for j in alive], len(alive) - 1, sinks, others)
-            self.margins[head.g] = min(
-                self.margins[head.g], gap(pos, [c[j] for j in alive], left, sinks, others)
-            )
+            self.margins[head.g] = min(self.margins[head.g], gap(pos, [c[j] for j in alive], left, sinks, others))
             alive = [j for j in alive if head.pos[j] in set(left)]
         return [head.pos[j] for j in alive]

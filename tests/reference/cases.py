@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import presets
-from .engine import Chunk, Step, simulate
+from .engine import Chunk
 from .headkv import uniform_profile
 from .policy import Policy
 
@@ -43,23 +43,46 @@ def split(chunk: Chunk, sizes: Sequence[int]) -> list[Chunk]:
     return [tuple(x[:, a:b] for x in chunk) for a, b in pairwise(edges)]  # type: ignore[misc]
 
 
+def scripted(rows: Sequence[np.ndarray], values: np.ndarray | None = None, H: int = 1) -> list[Chunk]:  # noqa: N803
+    """Chunks whose attention is given, to be run with scaling = 1.
+
+    rows: per chunk an array (Hq, m, n), one column per token read so far, chunk included; every row sums to 1.
+    Keys are one-hot by position and queries are log-probabilities, so that the softmax over whatever is still
+    cached is the given row renormalised. values (tokens, D) defaults to one-hot: the output then is the
+    attention itself.
+    """
+    total = rows[-1].shape[2]
+    one_hot = np.eye(total)
+    chunks: list[Chunk] = []
+    for block in rows:
+        Hq, m, n = block.shape
+        q = np.full((Hq, m, total), -1e3)  # exp(-1000) is 0 in float64
+        for index, p in np.ndenumerate(block):
+            if p > 0:
+                q[index] = np.log(p)
+        k = np.repeat(one_hot[None, n - m : n], H, axis=0)
+        v = k if values is None else np.repeat(values[None, n - m : n], H, axis=0)
+        chunks.append((q, k, v))
+    return chunks
+
+
 @dataclass
 class Case:
-    """A policy at toy size. `modes`: 'block' and/or 'once'; `ragged`: heads may differ in size."""
+    """A policy at toy size.
+
+    modes: 'block' and/or 'once'. exact_budget: never persists more than N slots. reads_scores: a score can be
+    NaN.
+    """
 
     name: str
     preset: str
     parameters: dict[str, Any] = field(default_factory=dict)
     modes: tuple[str, ...] = ("block",)
-    ragged: bool = False
     exact_budget: bool = True
     reads_scores: bool = True
 
     def policy(self, **overrides: Any) -> Policy:
         return presets.make(self.preset, **{**self.parameters, **overrides})
-
-    def run(self, chunks: Sequence[Chunk], budget: int, prompt_chunks: int) -> list[Step]:
-        return simulate(self.policy(), chunks, budget, prompt_chunks=prompt_chunks)
 
 
 SMALL = {"window": 3, "kernel": 3}
@@ -80,8 +103,8 @@ CASES = [
     Case("snapkv-carry", "snapkv/keydiff", {**SMALL, "window_source": "carry"}, modes=("block",)),
     Case("snapkv-once", "snapkv/kvec", SMALL, modes=("once",), exact_budget=False),
     Case("pyramidkv", "pyramidkv/kvec", SMALL, modes=("once",), exact_budget=False),
-    Case("ada-snapkv", "ada-snapkv/kvec", SMALL, modes=("once",), ragged=True, exact_budget=False),
-    Case("ada-pyramid", "ada-pyramid/kvec", SMALL, modes=("once",), ragged=True, exact_budget=False),
+    Case("ada-snapkv", "ada-snapkv/kvec", SMALL, modes=("once",), exact_budget=False),
+    Case("ada-pyramid", "ada-pyramid/kvec", SMALL, modes=("once",), exact_budget=False),
     Case(
         "headkv",
         "headkv/original",
@@ -90,10 +113,8 @@ CASES = [
         exact_budget=False,
     ),
     Case("scissorhands", "scissorhands/hashevict", {"recent": 3, "sink": 2}, modes=("once",)),
-    Case("fastgen", "fastgen/hashevict", FASTGEN, modes=("once",), ragged=True, exact_budget=False),
-    Case(
-        "l2", "l2/original", {"skip_layers": (), "prefill_evict": "after_each_block"}, modes=("block", "once")
-    ),
+    Case("fastgen", "fastgen/hashevict", FASTGEN, modes=("once",), exact_budget=False),
+    Case("l2", "l2/original", {"skip_layers": (), "prefill_evict": "after_each_block"}, modes=("block", "once")),
     Case("l2-hashevict", "l2/hashevict", {"recent": 3, "sink": 2}, modes=("once",)),
     Case("hashevict", "hashevict/paper", {"recent": 3, "sink": 2, "bits": 8}, modes=("block", "once")),
     Case("hashevict-code", "hashevict/released-code", {"recent": 3, "sink": 2, "bits": 8}, modes=("once",)),

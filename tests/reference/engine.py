@@ -199,9 +199,7 @@ class _Layer:
                 # In-cache positions: slot j sits at j, the chunk's rows at n - m ... n - 1 (section 1.5).
                 shift = len(pos) - q.shape[1]
                 keys = [self.rotate(key, j) for j, key in enumerate(keys)]
-                queries = np.array(
-                    [[self.rotate(row, shift + i) for i, row in enumerate(rows)] for rows in queries]
-                )
+                queries = np.array([[self.rotate(row, shift + i) for i, row in enumerate(rows)] for rows in queries])
             width = q.shape[2]
             view.heads.append(
                 HeadView(

@@ -43,9 +43,7 @@ def band_sums(A: np.ndarray, window: int) -> np.ndarray:  # noqa: N803
     return np.array([sum(float(A[i, j]) for i in range(j, T) if i - j < window) for j in range(T)])
 
 
-def recovered_mass_from_sums(
-    columns: np.ndarray, band: np.ndarray, static: Collection[int], total: int
-) -> float:
+def recovered_mass_from_sums(columns: np.ndarray, band: np.ndarray, static: Collection[int], total: int) -> float:
     """The same number without A: (sum over S of c_j + sum outside S of c^W_j) / T."""
     return sum(float(columns[j] if j in static else band[j]) for j in range(total)) / total
 
@@ -200,9 +198,7 @@ class FastGen(Policy):
         for head in view.heads:
             full = len(head.pos) >= self.head_budget(head.g, view.next_pos)
             evicts = self.chosen[head.g] in {3, 4} and not self.appended(head.g, self.tokens[view.next_pos])
-            kept.append(
-                self.choose(head, self.score(head), len(head.pos) - 1) if full and evicts else list(head.pos)
-            )
+            kept.append(self.choose(head, self.score(head), len(head.pos) - 1) if full and evicts else list(head.pos))
         return kept
 
     def admits(self, view: LayerView, g: int) -> str:

@@ -38,9 +38,7 @@ def group_distance(R: np.ndarray, queries: np.ndarray, key_code: Code, rule: str
     if rule == "min":
         return min(hamming(c, key_code) for c in codes)
     if rule == "majority":
-        return hamming(
-            tuple(1 if 2 * sum(bit) >= len(codes) else 0 for bit in zip(*codes, strict=True)), key_code
-        )
+        return hamming(tuple(1 if 2 * sum(bit) >= len(codes) else 0 for bit in zip(*codes, strict=True)), key_code)
     raise ValueError(f"unknown group rule {rule!r}")
 
 
@@ -127,9 +125,7 @@ class HashEvict(Policy):
             new = code(R, head.layer.k_new[head.g, -1])
             return np.array([-hamming(new, table[p]) for p in head.pos], dtype=np.float64)
         queries = head.q[:, -1]
-        return np.array(
-            [-group_distance(R, queries, table[p], self.group_rule) for p in head.pos], dtype=np.float64
-        )
+        return np.array([-group_distance(R, queries, table[p], self.group_rule) for p in head.pos], dtype=np.float64)
 
     def sinks(self, head: HeadView) -> set[int]:
         return first_positions(head, self.sink)

@@ -10,9 +10,7 @@ from .policy import HeadView, LayerView, Policy, first_positions, last_positions
 class L2(Policy):
     """S[g, j] = -|k_gj|. Layers in `skip_layers` stay full. order 'EAA' for the HashEvict suite's decode."""
 
-    def __init__(
-        self, sink: int = 0, recent: int = 0, skip_layers: Collection[int] = (), **common: str
-    ) -> None:
+    def __init__(self, sink: int = 0, recent: int = 0, skip_layers: Collection[int] = (), **common: str) -> None:
         super().__init__(**common)
         self.sink, self.recent, self.skip_layers = sink, recent, set(skip_layers)
 

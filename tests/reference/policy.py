@@ -33,9 +33,7 @@ class HeadView:
     def attention(self) -> np.ndarray:
         """probs (G, m, n), which exist only after attention: a score that needs them cannot serve order EAA."""
         if self.probs is None:
-            raise ValueError(
-                "this score needs attention, but the victim is chosen before attention (order EAA)"
-            )
+            raise ValueError("this score needs attention, but the victim is chosen before attention (order EAA)")
         return self.probs
 
 

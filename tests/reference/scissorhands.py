@@ -76,12 +76,7 @@ class Scissorhands(Policy):
         self.step += 1
 
     def select_head(self, head: HeadView, budget: int | None) -> list[int]:
-        if (
-            self.prompt_step == "snap16x5"
-            and head.layer.prompt
-            and budget is not None
-            and len(head.pos) > budget
-        ):
+        if self.prompt_step == "snap16x5" and head.layer.prompt and budget is not None and len(head.pos) > budget:
             kept, score = snap16x5(head, budget, self.sink)
             self.scores[head.g] = dict(zip(head.pos, map(float, score), strict=True))
             return kept

@@ -102,11 +102,12 @@ def test_t02_one_block_equals_one_shot(case: Case):
     assert_same(block, simulate(policy, chunks, 11, prompt_chunks=1))
 
 
-@EVERY
+EXACT = [(case, mode) for case, mode in MODES if case.exact_budget]
+
+
+@pytest.mark.parametrize(("case", "mode"), EXACT, ids=[f"{case.name}-{mode}" for case, mode in EXACT])
 @pytest.mark.parametrize("budget", [1, 5, 11, 17])
 def test_t03_budget_and_transient_peak(case: Case, mode: str, budget: int):
-    if not case.exact_budget:
-        pytest.skip("has its own size; see its own tests")
     sizes = prompt_sizes(case, mode)
     policy = case.policy()
     eaa, sequential = policy.order == "EAA", policy.sequential_prompt
