@@ -36,7 +36,9 @@ def main() -> None:
     except (HydraException, OmegaConfBaseException) as error:
         _stop(_unreadable(str(error)))
     except OSError as error:
-        _stop(f"{error.filename or 'A file'} cannot be used ({error.strerror}): check it, or choose another results_dir.")
+        _stop(
+            f"{error.filename or 'A file'} cannot be used ({error.strerror}): check it, or choose another results_dir."
+        )
     except KeyboardInterrupt:
         _stop("Stopped. What was finished is kept: run the same command again to go on from there.", 130)
 

@@ -42,7 +42,8 @@ class ModelSpec:
                 "model=hf needs to know which model: add model.path=<folder or hub id>, for example "
                 "model.path=Qwen/Qwen2.5-3B-Instruct."
             )
-        spec = ModelSpec(**config)
+        path = str(config["path"])
+        spec = ModelSpec(**{**config, "path": path, "name": config.get("name") or Path(path).name})
         if spec.dtype not in DTYPES:
             raise UserError(f"model.dtype='{spec.dtype}' is not known. {nearest(spec.dtype, DTYPES)}")
         return spec

@@ -33,13 +33,23 @@ def normalised_mass(scores: Tensor, filled: Tensor) -> Tensor:
     return torch.where(total > 0, mass / total.clamp(min=torch.finfo(torch.float32).tiny), uniform)
 
 
+def centred_values(view: CacheView) -> Tensor:
+    """Values seen from the newest slot's value, (R, H, N, D) fp32, 0 at empty slots.
+
+    CAOTE only uses differences of values, so the origin is free; with this one equal values tie at exactly 0.
+    """
+    newest = view.positions.argmax(-1)[..., None, None].expand(-1, -1, 1, view.values.shape[-1])
+    values = view.values.float()
+    return (values - values.gather(2, newest)).masked_fill(~view.filled.unsqueeze(-1), 0.0)
+
+
 def output_change(mass: Tensor, values: Tensor, output: Tensor) -> Tensor:
     """h / (1 - h) * |X - v| per slot, (R, H, N) fp32; ``output`` is X, (R, H, 1, D).
 
     The distance is taken directly, not expanded into |v|^2 - 2 v.X + |X|^2: the expansion loses half of the digits
     where values are nearly equal, which is where the ranking is decided.
     """
-    distance: Tensor = torch.linalg.vector_norm(values.float() - output, dim=-1)
+    distance: Tensor = torch.linalg.vector_norm(values - output, dim=-1)
     change = mass / (1 - mass).clamp(min=1 - NEVER_EVICT_ABOVE) * distance
     return change.masked_fill(mass > NEVER_EVICT_ABOVE, torch.inf)
 
@@ -51,7 +61,7 @@ class CAOTE:
     def correct(self, scores: Tensor, view: CacheView) -> Tensor:
         """(R, H, N)."""
         mass = normalised_mass(scores, view.filled)
-        values = view.values.float().masked_fill(~view.filled.unsqueeze(-1), 0.0)
+        values = centred_values(view)
         return output_change(mass, values, mass.unsqueeze(-2) @ values)
 
 
@@ -62,6 +72,6 @@ class FastCAOTE:
     def correct(self, scores: Tensor, view: CacheView) -> Tensor:
         """(R, H, N)."""
         mass = normalised_mass(scores, view.filled)
-        values = view.values.float().masked_fill(~view.filled.unsqueeze(-1), 0.0)
+        values = centred_values(view)
         count = view.filled.sum(-1).clamp(min=1)[..., None, None]
         return output_change(mass, values, values.sum(-2, keepdim=True) / count)

@@ -70,6 +70,7 @@ def column_sums(
         logits = _capped(rows @ transposed * scaling, softcap)
         seen = visible[:, :, tile].repeat(1, 1, group, 1)
         weights = logits.masked_fill(~seen, -torch.inf).softmax(-1)
-        counted = valid[:, tile].float().repeat(1, group)[:, None, None, :]  # (R, 1, 1, G·tile)
-        total += (counted @ weights).squeeze(-2)
+        counted = valid[:, tile].float().repeat(1, group)[:, None, :, None]  # (R, 1, G·tile, 1)
+        # A sum and not a matrix product: it adds every column in the same order, so that equal columns stay equal.
+        total += (weights * counted).sum(-2)
     return total / group

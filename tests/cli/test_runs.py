@@ -1,0 +1,142 @@
+"""From a command line to rows, a table and a page; and the second time nothing is computed."""
+
+from __future__ import annotations
+
+import sys
+
+import pandas as pd
+import pytest
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from harness import __main__ as command
+from harness.models import BUNDLED
+from harness.store import load_rows
+
+SMALL = ["task.lengths=[192]", "task.repeats=1", "task.depths=[20,80]", "block_size=32"]
+
+
+@pytest.fixture
+def harness(monkeypatch, tmp_path, capfd):
+    """Run a command line; returns what it printed."""
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["harness", *arguments, f"results_dir={tmp_path}"])
+        command.main()
+        return capfd.readouterr().out
+
+    return run
+
+
+def test_one_cell_gives_rows_a_table_and_a_page(harness, tmp_path):
+    printed = harness("+exp=niah", "policy=caote_snapkv", "budget=48", *SMALL)
+    assert "2 samples computed" in printed
+    rows = load_rows(tmp_path)
+    assert set(rows["policy"]) == {"caote_snapkv"}
+    assert set(rows["metric"]) == {"string_match"}
+    assert (rows["invalid"] == "").all()
+    assert (rows["slots_kept_max"] == 48).all()
+    assert (rows["slots_peak"] == 48 + 32).all()
+    page = (tmp_path / "reports" / "niah.html").read_text()
+    assert "caote_snapkv" in page
+
+
+def test_a_sweep_is_one_set_of_cells_without_duplicates(harness, tmp_path):
+    # dense ignores the budget, and h2o is h2o/keydiff: 2 budgets x (h2o, sink) + dense
+    harness("-m", "policy=dense,h2o,h2o/keydiff,sink", "budget=48,96", *SMALL)
+    rows = load_rows(tmp_path)
+    assert rows.groupby(["policy", "budget"]).size().to_dict() == {
+        ("dense", "full"): 2,
+        ("h2o/keydiff", "48"): 2,
+        ("h2o/keydiff", "96"): 2,
+        ("sink", "48"): 2,
+        ("sink", "96"): 2,
+    }
+
+
+def test_the_second_run_computes_nothing_and_says_so(harness, tmp_path, monkeypatch):
+    harness("-m", "policy=h2o,sink", *SMALL)
+    first = load_rows(tmp_path)
+    monkeypatch.setattr("harness.models.ModelSpec.load", lambda *_: pytest.fail("the model was loaded"))
+    assert "Nothing to compute: all 4 samples were there already." in harness("-m", "policy=h2o,sink", *SMALL)
+    pd.testing.assert_frame_equal(first, load_rows(tmp_path))
+
+
+def test_a_larger_run_adds_only_what_is_missing(harness, tmp_path):
+    harness("limit=1", *SMALL)
+    assert "1 samples computed, 1 were there already." in harness(*SMALL)
+    rows = load_rows(tmp_path)
+    assert len(rows) == rows["sample_id"].nunique() == 2
+
+
+def test_interrupted_and_resumed_equals_uninterrupted(harness, tmp_path):
+    harness("limit=1", "policy=keydiff", "seed=3", *SMALL)
+    harness("policy=keydiff", "seed=3", *SMALL)
+    resumed = load_rows(tmp_path)
+    for part in tmp_path.rglob("part-*.parquet"):
+        part.unlink()
+    harness("policy=keydiff", "seed=3", *SMALL)
+    changing = ["seconds"]
+    columns = resumed.columns.difference(changing)
+    pd.testing.assert_frame_equal(
+        resumed.sort_values("sample_id", ignore_index=True)[columns],
+        load_rows(tmp_path).sort_values("sample_id", ignore_index=True)[columns],
+    )
+
+
+def test_perplexity_rows_weigh_by_predicted_tokens(harness, tmp_path):
+    harness("task=book_perplexity", "task.length=128", "task.windows=2", "policy=sink", "budget=48", "block_size=32")
+    rows = load_rows(tmp_path)
+    assert (rows["weight"] == 127).all()
+    assert rows["value"].between(2, 8).all()  # nats per token; ln 4096 = 8.3 is a guess at random
+
+
+def test_the_seed_is_part_of_the_sample_and_of_the_cell(harness, tmp_path):
+    harness("seed=1", *SMALL)
+    harness("seed=2", *SMALL)
+    rows = load_rows(tmp_path)
+    assert rows["cell_id"].nunique() == 2
+    assert rows["reference"].nunique() == 4
+
+
+def test_a_cell_that_breaks_a_promise_is_marked_and_left_out(harness, tmp_path, monkeypatch):
+    monkeypatch.setattr("policies.policy.keep_best", lambda priority, view: view.filled)
+    printed = harness("policy=keydiff", "budget=48", *SMALL)
+    assert "Invalid" in printed
+    assert load_rows(tmp_path)["invalid"].str.contains("more than its budget of 48").all()
+
+
+def test_a_model_from_a_folder_of_the_users_own(harness, tmp_path):
+    folder = tmp_path / "my-qwen"
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = AutoConfig.for_model("qwen2", vocab_size=4096, num_key_value_heads=2, **sizes)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(BUNDLED / "testbed").save_pretrained(folder)
+    harness("model=hf", f"model.path={folder}", "policy=tova", "budget=48", *SMALL)
+    rows = load_rows(tmp_path)
+    assert set(rows["model"]) == {"my-qwen"}
+    assert set(rows["dtype"]) == {"bfloat16"}
+    assert (rows["invalid"] == "").all()
+
+
+@pytest.mark.parametrize("regime", ["one_shot", "token_fed"])
+def test_the_other_regimes_run(harness, tmp_path, regime):
+    harness(f"prompt={regime}", "policy=keydiff", "budget=48", "limit=1", *SMALL)
+    rows = load_rows(tmp_path)
+    assert (rows["invalid"] == "").all()
+    assert (rows["block_size"] == 0).all()
+
+
+@pytest.mark.parametrize("what", ["policies", "tasks", "models", "exps"])
+def test_lists_have_one_described_line_each(what, monkeypatch, capfd):
+    monkeypatch.setattr(sys, "argv", ["harness", "list", what])
+    command.main()
+    lines = capfd.readouterr().out.splitlines()
+    assert lines
+    assert all(len(line.split(maxsplit=1)) == 2 for line in lines)
+
+
+def test_cfg_job_shows_the_configuration_and_runs_nothing(harness, tmp_path):
+    printed = harness("--cfg", "job", "+exp=niah", "policy=caote_snapkv", "budget=256", "block_size=32")
+    assert "correction: caote" in printed
+    assert "budget: 256" in printed
+    assert not list(tmp_path.iterdir())

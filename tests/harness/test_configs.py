@@ -1,0 +1,70 @@
+"""Every file under conf/ composes, builds and says what it is."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+import policies
+import tasks
+from harness.cells import Cell
+from harness.listing import CONF, names
+
+
+def composed(*overrides: str, with_hydra: bool = False):
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        return compose("config", overrides=list(overrides), return_hydra_config=with_hydra)
+
+
+@pytest.mark.parametrize("name", names("policy"))
+def test_every_policy_builds_under_its_name(name):
+    config = OmegaConf.to_container(composed(f"policy={name}").policy)
+    assert policies.build(config).name in (name, f"{name}/keydiff")
+
+
+@pytest.mark.parametrize("name", names("task"))
+def test_every_task_builds_under_its_name(name):
+    config = OmegaConf.to_container(composed(f"task={name}"), resolve=True)["task"]
+    assert tasks.build(**config).name == name
+
+
+@pytest.mark.parametrize("name", names("model"))
+def test_every_model_has_a_name_and_a_place(name):
+    config = composed(f"model={name}").model
+    assert (config.name, bool(config.path)) == ((None, False) if name == "hf" else (name, True))
+
+
+@pytest.mark.parametrize("name", names("exp"))
+def test_every_experiment_opens_with_what_it_replicates_and_every_job_of_it_is_a_cell(name):
+    text = (CONF / "exp" / f"{name}.yaml").read_text()
+    for heading in ("Paper", "Expected", "Hardware", "Cost"):
+        assert re.search(rf"^# {heading}: ", text, re.MULTILINE), heading
+    config = composed(f"+exp={name}", with_hydra=True)
+    params = config.hydra.sweeper.params or {}
+    parser = OverridesParser.create()
+    jobs: list[list[str]] = [[]]
+    for key, values in params.items():
+        override = parser.parse_override(f"{key}={values}")
+        jobs = [[*job, f"{key}={value}"] for job in jobs for value in override.sweep_string_iterator()]
+    for job in jobs:
+        Cell.parse(OmegaConf.to_container(composed(f"+exp={name}", *job), resolve=True))
+
+
+def test_the_quick_start_covers_six_policies_two_budgets_and_dense():
+    params = composed("+exp=quickstart", with_hydra=True).hydra.sweeper.params
+    compared = params.policy.split(",")
+    assert "dense" in compared
+    assert len(compared) >= 7
+    assert len(params.budget.split(",")) == 2
+    assert set(params.task.split(",")) == {"niah", "book_perplexity"}
+
+
+@pytest.mark.parametrize("group", ["policy", "task", "model", "exp"])
+def test_every_file_opens_with_one_line_on_what_it_is(group):
+    for name in names(group):
+        comments = [line for line in (CONF / group / f"{name}.yaml").read_text().splitlines() if line.startswith("# ")]
+        assert [line for line in comments if not line.startswith("# @")], name
