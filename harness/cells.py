@@ -56,23 +56,17 @@ class Cell:
         Code is part of it: when the engine, a part of this policy or the task's module changes, the cell is another.
         """
         blocked = self.prompting.regime == "blocked"
-        parts = (self.policy.scorer, self.policy.correction)
         return {
             "format": IDENTITY_FORMAT,
             "model": self.model.identity(),
-            "policy": {
-                "scorer": _described(self.policy.scorer),
-                "correction": _described(self.policy.correction),
-                "protect": dataclasses.asdict(self.policy.protect),
-                "schedule": dataclasses.asdict(self.policy.schedule),
-            },
+            "policy": {name: part for name, part in _described(self.policy).items() if name != "name"},
             "budget": dataclasses.asdict(self.budget),
             "prompt": {"regime": self.prompting.regime}
             | ({"block_size": self.prompting.block_size} if blocked else {}),
             "task": {"name": self.task.name, "version": self.task.version, **dataclasses.asdict(self.task)},
             "code": {
                 "engine": fingerprint.of_package(engine),
-                "policy": fingerprint.of_sources(policies.Policy, keep_best, *map(type, filter(None, parts))),
+                "policy": fingerprint.of_sources(Policy, keep_best, *_parts(self.policy)),
                 "task": fingerprint.of_sources(type(self.task)),
             },
         }
@@ -97,5 +91,14 @@ class Cell:
         }
 
 
-def _described(part: Any) -> dict[str, Any] | None:
-    return None if part is None else {"class": type(part).__name__, **dataclasses.asdict(part)}
+def _described(part: Any) -> dict[str, Any]:
+    """A frozen dataclass as plain data, the classes of its parts included."""
+    fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+    plain = {name: _described(v) if dataclasses.is_dataclass(v) else v for name, v in fields.items()}
+    return {"class": type(part).__name__, **plain}
+
+
+def _parts(policy: Policy) -> list[type]:
+    """The classes of a policy and of all its parts: the code that decides what it keeps."""
+    parts = [getattr(policy, field.name) for field in dataclasses.fields(policy)]
+    return [type(policy), *(type(part) for part in parts if dataclasses.is_dataclass(part))]

@@ -53,10 +53,15 @@ class Protect:
 
 @dataclass(frozen=True)
 class Schedule:
-    """When eviction happens: after each prompt block, once after the prompt, or never; and in decode."""
+    """When eviction happens: after each prompt block, once after the prompt, or never; and in decode.
+
+    ``evict_first``: single tokens find their slot freed before they are attended (order "evict, append, attend" of
+    policies.md 1.2, HashEvict Algorithm 1); otherwise they are appended and attended first, and evicted after.
+    """
 
     prompt: PromptSchedule = "each_block"
     decode: DecodeSchedule = "each_step"
+    evict_first: bool = False
 
     def __post_init__(self) -> None:
         if self.prompt not in get_args(PromptSchedule):

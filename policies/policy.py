@@ -1,24 +1,38 @@
-"""A policy is a composition: scorer × value correction × protection × schedule."""
+"""A policy is a composition: scorer × value correction × allocator × protection × schedule."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from policies.allocator import Allocator
 from policies.caote import Correction
 from policies.parts import Protect, Schedule
-from policies.scorer import AttentionRows, Scorer
-from policies.selection import keep_best, priorities
+from policies.scorer import Scorer, SlotState
+from policies.selection import keep_best, keep_best_of_each, priorities
 from policies.view import CacheView, PolicyError
+
+Rope = Literal["absolute", "cache"]
+
+
+@dataclass(frozen=True)
+class PromptStage:
+    """How a prompt is compressed by policies that use another rule there than in decode (cold-compress)."""
+
+    scorer: Scorer
+    protect: Protect = field(default_factory=Protect)
 
 
 @dataclass(frozen=True)
 class Policy:
     """One eviction policy. Frozen, without tensors: the engine holds all state.
 
-    ``scorer = None`` is the dense policy, which never evicts and ignores the budget.
+    ``scorer = None`` is the dense policy, which never evicts and ignores the budget. ``rope="cache"`` means that
+    positions are indices inside the cache: keys are stored unrotated (policies.md 1.5).
     """
 
     name: str
@@ -26,12 +40,27 @@ class Policy:
     correction: Correction | None = None
     protect: Protect = field(default_factory=Protect)
     schedule: Schedule = field(default_factory=Schedule)
+    allocator: Allocator | None = None
+    prompt_stage: PromptStage | None = None
+    rope: Rope = "absolute"
 
     def __post_init__(self) -> None:
         if self.correction is not None and (self.scorer is None or not self.scorer.nonnegative):
             raise PolicyError(
                 f"Policy '{self.name}' puts {type(self.correction).__name__} over a scorer whose scores can be "
                 "negative; value corrections need an attention mass (h2o, tova or snapkv)."
+            )
+        if self.rope not in ("absolute", "cache"):
+            raise PolicyError(f"Policy '{self.name}' has rope='{self.rope}', which is not one of absolute, cache.")
+        if self.allocator is not None and self.schedule.prompt == "each_block":
+            raise PolicyError(
+                f"Policy '{self.name}' allocates budgets of different sizes, which needs the whole prompt: "
+                "set policy.schedule.prompt=after_prompt."
+            )
+        if self.allocator is not None and self.schedule.evict_first:
+            raise PolicyError(
+                f"Policy '{self.name}' allocates budgets of different sizes and evicts before attention, "
+                "which no paper defines: set policy.schedule.evict_first=false."
             )
 
     @property
@@ -40,14 +69,19 @@ class Policy:
         return self.scorer is None or (self.schedule.prompt == "never" and self.schedule.decode == "never")
 
     @property
-    def rows(self) -> AttentionRows:
-        """Query rows per chunk whose attention the engine must deliver."""
-        return 0 if self.scorer is None else self.scorer.rows
+    def uniform(self) -> bool:
+        """Whether all layers and heads hold the same number of slots: min(budget, tokens seen)."""
+        return self.allocator is None
 
     @property
-    def has_state(self) -> bool:
-        """Whether one fp32 number per slot is carried."""
-        return self.scorer is not None and self.scorer.has_state
+    def keeps_to_budget(self) -> bool:
+        """Whether layers and heads together never hold more than the nominal budget times their number."""
+        return self.allocator is None or self.allocator.exact
+
+    @property
+    def state(self) -> Mapping[str, SlotState]:
+        """The tensors carried per slot."""
+        return {} if self.scorer is None else self.scorer.state
 
     def check_budget(self, budget: int) -> None:
         """Raise `PolicyError` where the budget (slots per layer and KV head) cannot hold what is protected."""
@@ -59,8 +93,8 @@ class Policy:
                 f"raise the budget to at least {needed} or lower policy.protect."
             )
 
-    def update(self, view: CacheView) -> Tensor:
-        """(R, H, N) fp32: the scorer's state after this chunk."""
+    def update(self, view: CacheView) -> Mapping[str, Tensor]:
+        """The scorer's state after this chunk, (R, H, N, …) each."""
         assert self.scorer is not None
         return self.scorer.update(view)
 
@@ -72,10 +106,16 @@ class Policy:
 
     def keep(self, view: CacheView) -> tuple[Tensor, Tensor]:
         """The slots that stay, (R, H, N) bool, and whether a row met a score that is not a number, (R,) bool."""
+        if self.prompt_stage is not None and view.phase == "prompt":
+            stage = self.prompt_stage
+            return replace(self, scorer=stage.scorer, protect=stage.protect, prompt_stage=None).keep(view)
         scores = self.scores(view)
         broken = (torch.isnan(scores) & view.filled).flatten(1).any(-1)
-        ranked = priorities(scores, view, self.protect.sink_mask(view), self.protect.recent_mask(view))
-        return keep_best(ranked, view), broken
+        sinks, recent = self.protect.sink_mask(view), self.protect.recent_mask(view)
+        ranked = priorities(scores, view, sinks, recent)
+        if self.allocator is None:
+            return keep_best(ranked, view), broken
+        return keep_best_of_each(ranked, view, self.allocator.targets(view, scores, sinks | recent)), broken
 
 
 DENSE = Policy("dense", schedule=Schedule(prompt="never", decode="never"))

@@ -7,11 +7,12 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from policies.allocator import Allocator, SkipLayers
 from policies.caote import CAOTE, Correction, FastCAOTE
 from policies.h2o import H2O
 from policies.keydiff import KeyDiff
 from policies.parts import Protect, Schedule
-from policies.policy import Policy
+from policies.policy import Policy, PromptStage
 from policies.recency import Recency
 from policies.scorer import Scorer
 from policies.snapkv import SnapKV
@@ -26,6 +27,7 @@ SCORERS: dict[str, Callable[..., Scorer]] = {
     "tova": TOVA,
 }
 CORRECTIONS: dict[str, Callable[..., Correction]] = {"caote": CAOTE, "fastcaote": FastCAOTE}
+ALLOCATORS: dict[str, Callable[..., Allocator]] = {"skip_layers": SkipLayers}
 
 Part = TypeVar("Part")
 
@@ -38,27 +40,34 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def build(config: Mapping[str, Any]) -> Policy:
-    """A policy from ``{name, scorer, correction, protect, schedule}``; parts are names or ``{name, **parameters}``.
+    """A policy from a mapping of its parts (`PARTS`); parts are names or ``{name, **parameters}``.
 
     Raises `PolicyError` for unknown parts, unknown parameters and combinations that make no sense.
     """
-    settings = dict(config)
+    settings = {key: value for key, value in config.items() if value is not None}
     name = str(settings.pop("name", "unnamed"))
-    scorer = settings.pop("scorer", None)
-    correction = settings.pop("correction", None)
-    protect = settings.pop("protect", None) or {}
-    schedule = settings.pop("schedule", None) or {}
-    if settings:
-        unknown = next(iter(settings))
-        known = ("name", "scorer", "correction", "protect", "schedule")
-        raise PolicyError(f"Policy '{name}' has no part '{unknown}'. {nearest(unknown, known)}")
-    return Policy(
-        name=name,
-        scorer=None if scorer is None else _part("scorer", scorer, SCORERS),
-        correction=None if correction is None else _part("correction", correction, CORRECTIONS),
-        protect=_construct("protect", Protect, protect),
-        schedule=_construct("schedule", Schedule, schedule),
+    for part in settings:
+        if part not in PARTS:
+            raise PolicyError(f"Policy '{name}' has no part '{part}'. {nearest(part, PARTS)}")
+    return Policy(name=name, **{part: PARTS[part](spec) for part, spec in settings.items()})
+
+
+def _prompt_stage(spec: Mapping[str, Any]) -> PromptStage:
+    return PromptStage(
+        scorer=_part("prompt_stage.scorer", spec.get("scorer", ""), SCORERS),
+        protect=_construct("prompt_stage.protect", Protect, spec.get("protect") or {}),
     )
+
+
+PARTS: dict[str, Callable[[Any], Any]] = {
+    "scorer": lambda spec: _part("scorer", spec, SCORERS),
+    "correction": lambda spec: _part("correction", spec, CORRECTIONS),
+    "allocator": lambda spec: _part("allocator", spec, ALLOCATORS),
+    "protect": lambda spec: _construct("protect", Protect, spec),
+    "schedule": lambda spec: _construct("schedule", Schedule, spec),
+    "prompt_stage": _prompt_stage,
+    "rope": str,
+}
 
 
 def _part(role: str, spec: str | Mapping[str, Any], known: Mapping[str, Callable[..., Part]]) -> Part:

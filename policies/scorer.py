@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar, Protocol
 
+import torch
 from torch import Tensor
 
 from policies.view import CacheView
 
-AttentionRows = int | Literal["all"]
+
+@dataclass(frozen=True)
+class SlotState:
+    """What a scorer carries per slot and KV head from chunk to chunk; new slots start at zero."""
+
+    shape: tuple[int, ...] = ()
+    dtype: torch.dtype = torch.float32
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes per slot and KV head."""
+        return prod(self.shape) * self.dtype.itemsize
 
 
 class Scorer(Protocol):
-    """A frozen dataclass. ``rows`` says how much attention it reads, so that the engine computes no more than that."""
+    """A frozen dataclass. The engine owns all tensors; a scorer only says how they change."""
 
     @property
-    def rows(self) -> AttentionRows:
-        """Last query rows of the chunk whose attention, averaged over the group, is summed per slot; 0 = none."""
-        ...
-
-    @property
-    def has_state(self) -> bool:
-        """Whether one fp32 number per slot is carried from chunk to chunk."""
+    def state(self) -> Mapping[str, SlotState]:
+        """The tensors carried per slot, by name; empty for most."""
         ...
 
     @property
@@ -29,8 +39,8 @@ class Scorer(Protocol):
         """Whether scores are a non-negative mass, as value corrections such as CAOTE require."""
         ...
 
-    def update(self, view: CacheView) -> Tensor:
-        """(R, H, N) fp32: the state after this chunk. Called for every chunk, only where ``has_state``."""
+    def update(self, view: CacheView) -> Mapping[str, Tensor]:
+        """The state after this chunk, (R, H, N, …) each. Called for every chunk, only where there is state."""
         ...
 
     def score(self, view: CacheView) -> Tensor:
@@ -41,10 +51,9 @@ class Scorer(Protocol):
 class Stateless:
     """Defaults for scorers that read nothing but the current cache."""
 
-    rows: ClassVar[AttentionRows] = 0
-    has_state = False
-    nonnegative = False
+    state: ClassVar[Mapping[str, SlotState]] = {}
+    nonnegative: ClassVar[bool] = False
 
-    def update(self, view: CacheView) -> Tensor:
+    def update(self, view: CacheView) -> Mapping[str, Tensor]:
         """Never called: there is no state."""
-        raise NotImplementedError
+        return {}

@@ -45,3 +45,10 @@ def keep_best(priority: Tensor, view: CacheView) -> Tensor:
     last = view.per_row(tuple(max(0, d - 1) for d in drop)).expand(*priority.shape[:2], 1)
     highest_dropped = torch.where(view.per_row(drop) > 0, losers.gather(-1, last), -1)
     return (priority > highest_dropped) & view.filled
+
+
+def keep_best_of_each(priority: Tensor, view: CacheView, targets: Tensor) -> Tensor:
+    """As `keep_best`, with a target of its own for every head: ``targets`` (R, H, 1) int64 slots."""
+    filled_first = torch.where(view.filled, priority, -1)
+    rank = filled_first.argsort(dim=-1, descending=True).argsort(dim=-1)
+    return (rank < targets) & view.filled

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from policies.scorer import AttentionRows, Stateless
-from policies.view import CacheView, PolicyError, attention_of
+from policies.scorer import Stateless
+from policies.view import CacheView, PolicyError
 
 Pooling = Literal["avg", "avg_nopad", "max", "none"]
 
@@ -49,7 +49,7 @@ class SnapKV(Stateless):
     window: int = 32  # query rows
     kernel: int = 7  # slots
     pool: Pooling = "avg"
-    nonnegative = True
+    nonnegative: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.window < 1:
@@ -59,11 +59,6 @@ class SnapKV(Stateless):
         if self.pool not in ("avg", "avg_nopad", "max", "none"):
             raise PolicyError(f"snapkv pool='{self.pool}' is not one of avg, avg_nopad, max, none.")
 
-    @property
-    def rows(self) -> AttentionRows:  # type: ignore[override]
-        """The observation window."""
-        return self.window
-
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N)."""
-        return pool_neighbours(attention_of(view), view.positions, self.kernel, self.pool)
+        return pool_neighbours(view.attention.received(self.window), view.positions, self.kernel, self.pool)

@@ -1,32 +1,73 @@
-"""What a policy is shown: one layer's cache at the moment after attention, for the rows under that policy."""
+"""What a policy is shown: one layer's cache at the moment of a decision, for the rows under that policy."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
+import torch
 from torch import Tensor
+
+AttentionRows = int | Literal["all"]
+Phase = Literal["prompt", "decode"]
 
 
 class PolicyError(ValueError):
     """A policy that cannot be built or cannot work as asked. The message is a sentence with the remedy."""
 
 
+class Attention(Protocol):
+    """Attention of the current chunk over the view's slots. Each statistic is computed when it is first asked for.
+
+    ``last_rows`` counts the chunk's newest query rows; a shorter chunk has fewer (policies.md A-06). Arithmetic is
+    fp32 whatever the model's dtype (1.7). Empty slots receive 0.
+    """
+
+    def received(self, last_rows: AttentionRows) -> Tensor:
+        """(R, H, N): probabilities averaged over the query group, summed over rows."""
+        ...
+
+    def received_within(self, distance: Tensor) -> Tensor:
+        """(R, H, N): as ``received("all")``, but only from queries less than ``distance`` (R, 1, 1) tokens away."""
+        ...
+
+    def strongest(self, last_rows: int) -> Tensor:
+        """(R, N): per row the largest probability over all query heads, averaged over rows (K-VEC's I)."""
+        ...
+
+    def queries(self, last_rows: AttentionRows) -> Tensor:
+        """(R, H·G, m, D): the rotated queries themselves, right-aligned."""
+        ...
+
+    def rows(self, last_rows: AttentionRows) -> Tensor:
+        """(R, 1, 1): how many query rows there really were."""
+        ...
+
+
 @dataclass(frozen=True)
 class CacheView:
     """One layer's slots, old ones first and the new chunk last, in no particular order of position.
 
-    Shapes (``R`` rows, ``H`` KV heads, ``N`` slots of this view, ``D`` head dim): an empty slot has position -1
-    and column sum 0, and whatever keys, values and state were left in it.
+    Shapes (``R`` rows, ``H`` KV heads, ``N`` slots of this view, ``D`` head dim): an empty slot has position -1,
+    and whatever keys, values and state were left in it. Tuples hold one host number per row.
     """
 
-    keys: Tensor  # (R, H, N, D), rotated with the absolute position
+    keys: Tensor  # (R, H, N, D), rotated as they are attended to
     values: Tensor  # (R, H, N, D)
     positions: Tensor  # (R, H, N) int32, the token's place in its sequence; -1 = empty
-    column_sums: Tensor | None  # (R, H, N) fp32, attention received from the rows the scorer asked for
-    state: Tensor | None  # (R, H, N) fp32, the scorer's own number per slot
-    counts: tuple[int, ...]  # filled slots of each row, the same for all heads
-    lengths: tuple[int, ...]  # tokens each row has seen so far, evicted ones included
-    budgets: tuple[int, ...]  # slots that each row may persist per layer and KV head
+    attention: Attention
+    state: Mapping[str, Tensor]  # (R, H, N, …), the scorer's own tensors, by the names it declared
+    counts: tuple[int, ...]  # filled slots, the same for all heads (ragged caches: the fullest head)
+    lengths: tuple[int, ...]  # tokens seen so far, evicted ones included
+    budgets: tuple[int, ...]  # slots to persist per layer and KV head
+    layer: int = 0
+    layers: int = 1
+    phase: Phase = "prompt"
+    prompt_lengths: tuple[int, ...] = ()  # tokens of the whole prompt
+    token_ids: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # (R, T) int64, the sequence so far
+    arriving: Tensor = field(default_factory=lambda: torch.zeros(0))  # (R, H, m, D) keys of the chunk
+    kept_before: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # (R, T) earlier layers that kept a token
 
     @property
     def filled(self) -> Tensor:
@@ -36,10 +77,3 @@ class CacheView:
     def per_row(self, numbers: tuple[int, ...]) -> Tensor:
         """One host number per row as a (R, 1, 1) int64 tensor on the cache's device."""
         return self.positions.new_tensor(numbers).long().view(-1, 1, 1)
-
-
-def attention_of(view: CacheView) -> Tensor:
-    """The attention statistic that the scorer declared; its absence is an error of the engine, not of the user."""
-    if view.column_sums is None:
-        raise PolicyError("This scorer reads attention, but the engine delivered none: declare it in 'rows'.")
-    return view.column_sums

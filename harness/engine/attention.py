@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from policies.scorer import AttentionRows
+from policies.view import AttentionRows
 
 ROWS_PER_TILE = 64  # query rows whose probabilities exist at one time
 
@@ -25,9 +27,9 @@ def _capped(logits: Tensor, softcap: float | None) -> Tensor:
 def attend(
     query: Tensor, keys: Tensor, values: Tensor, visible: Tensor, scaling: float, softcap: float | None = None
 ) -> Tensor:
-    """Softmax attention. ``query`` (R, H·G, m, D), ``keys``/``values`` (R, H, N, D), ``visible`` (R, 1, m, N) bool.
+    """Softmax attention.
 
-    Returns (R, m, H·G, D). The query group is folded into the query rows, so that K and V are never repeated.
+    ``query`` (R, H·G, m, D), ``keys`` and ``values`` (R, H, N, D), ``visible`` (R, 1 or H, m, N) bool. Returns (R, m, H·G, D). The query group is folded into the query rows, so that K and V are never repeated.
     """
     rows, query_heads, chunk, width = query.shape
     heads = keys.shape[1]
@@ -43,6 +45,29 @@ def attend(
     return output.reshape(rows, heads, group, chunk, -1).permute(0, 3, 1, 2, 4).reshape(rows, chunk, query_heads, -1)
 
 
+def _probabilities(
+    query: Tensor,
+    keys: Tensor,
+    visible: Tensor,
+    last_rows: AttentionRows,
+    scaling: float,
+    softcap: float | None,
+) -> Iterator[tuple[slice, Tensor]]:
+    """Tiles of the chunk's last rows with their probabilities, (R, H, G, tile, N) fp32 each."""
+    heads, chunk = keys.shape[1], query.shape[2]
+    first = 0 if last_rows == "all" else max(0, chunk - last_rows)
+    grouped = _grouped(query, heads)
+    group = grouped.shape[2]
+    transposed = keys.float().transpose(-1, -2)
+    for start in range(first, chunk, ROWS_PER_TILE):
+        tile = slice(start, min(start + ROWS_PER_TILE, chunk))
+        rows = grouped[:, :, :, tile].float().flatten(2, 3)  # (R, H, G·tile, D)
+        logits = _capped(rows @ transposed * scaling, softcap)
+        seen = visible[:, :, tile].repeat(1, 1, group, 1)
+        weights = logits.masked_fill(~seen, -torch.inf).softmax(-1)
+        yield tile, weights.view(*weights.shape[:2], group, -1, weights.shape[-1])
+
+
 def column_sums(
     query: Tensor,
     keys: Tensor,
@@ -51,26 +76,39 @@ def column_sums(
     last_rows: AttentionRows,
     scaling: float,
     softcap: float | None = None,
+    counted: Tensor | None = None,
 ) -> Tensor:
     """Attention that each slot received from the chunk's last rows: mean over the query group, sum over rows.
 
     Shapes as in `attend`; ``valid`` (R, m) bool marks the query rows that are tokens and not padding (chunks are
-    right-aligned, so the last rows are the newest tokens). Returns (R, H, N) fp32; arithmetic is fp32 whatever the
-    model's dtype (policies.md 1.7). Probabilities live for one tile of `ROWS_PER_TILE` rows only.
+    right-aligned, so the last rows are the newest tokens); ``counted`` (R, H, m, N) bool restricts what is summed.
+    Returns (R, H, N) fp32; arithmetic is fp32 whatever the model's dtype (policies.md 1.7). Probabilities live for
+    one tile of `ROWS_PER_TILE` rows only.
     """
-    heads, chunk = keys.shape[1], query.shape[2]
-    first = 0 if last_rows == "all" else max(0, chunk - last_rows)
-    grouped = _grouped(query, heads)
-    group = grouped.shape[2]
-    transposed = keys.float().transpose(-1, -2)
     total = keys.new_zeros(*keys.shape[:3], dtype=torch.float32)
-    for start in range(first, chunk, ROWS_PER_TILE):
-        tile = slice(start, min(start + ROWS_PER_TILE, chunk))
-        rows = grouped[:, :, :, tile].float().flatten(2, 3)  # (R, H, G·tile, D)
-        logits = _capped(rows @ transposed * scaling, softcap)
-        seen = visible[:, :, tile].repeat(1, 1, group, 1)
-        weights = logits.masked_fill(~seen, -torch.inf).softmax(-1)
-        counted = valid[:, tile].float().repeat(1, group)[:, None, :, None]  # (R, 1, G·tile, 1)
+    for tile, weights in _probabilities(query, keys, visible, last_rows, scaling, softcap):
+        weights = weights * valid[:, None, None, tile, None]
+        if counted is not None:
+            weights = weights * counted[:, :, None, tile]
         # A sum and not a matrix product: it adds every column in the same order, so that equal columns stay equal.
-        total += (weights * counted).sum(-2)
-    return total / group
+        total += weights.sum((2, 3))
+    return total / (query.shape[1] // keys.shape[1])
+
+
+def strongest_head(
+    query: Tensor,
+    keys: Tensor,
+    visible: Tensor,
+    valid: Tensor,
+    last_rows: int,
+    scaling: float,
+    softcap: float | None = None,
+) -> Tensor:
+    """Largest probability over all query heads, summed over the last rows: (R, N) fp32.
+
+    Slot j must hold the same token in every head, as it does while a prompt is being read at once.
+    """
+    total = keys.new_zeros(keys.shape[0], keys.shape[2], dtype=torch.float32)
+    for tile, weights in _probabilities(query, keys, visible, last_rows, scaling, softcap):
+        total += (weights.amax((1, 2)) * valid[:, tile, None]).sum(1)
+    return total

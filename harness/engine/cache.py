@@ -8,11 +8,29 @@ its survivors are ever written: a one-shot prompt of T tokens needs no T slots p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
+
+from policies.scorer import SlotState
+
+
+@dataclass(frozen=True)
+class StateKey:
+    """A state tensor of one group of rows."""
+
+    name: str
+    rows: slice
+    kind: SlotState
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.rows.start))
+
+
+States = Mapping[StateKey, Tensor]  # (r, H, fill + m, …) each: slots, then the chunk
 
 
 class SlotLayer(CacheLayerMixin):
@@ -21,13 +39,12 @@ class SlotLayer(CacheLayerMixin):
     is_compileable = False
     is_sliding = False
 
-    def __init__(self, rows: int, capacity: int, tail: int) -> None:
+    def __init__(self, capacity: int, tail: int) -> None:
         super().__init__()
-        self.rows = rows
         self.capacity = capacity  # N, slots that may persist
         self.tail = max(1, tail)  # B, widest chunk after the first; its last slot takes writes that must vanish
         self.fill = 0
-        self.states: dict[int, Tensor] = {}  # a group's (r, H, N + B) fp32 policy state, by group index
+        self.states: dict[StateKey, Tensor] = {}  # (r, H, N + B, …) each
         self.chunk_keys: Tensor  # (R, H, m, D), what the model just handed over
         self.chunk_values: Tensor
 
@@ -54,65 +71,77 @@ class SlotLayer(CacheLayerMixin):
         self.values[:, :, self.fill : stop] = value_states
         return self.keys[:, :, :stop], self.values[:, :, :stop]
 
-    def append(self, chunk_positions: Tensor, states: Sequence[tuple[Tensor, Tensor]]) -> None:
+    @property
+    def slot_positions(self) -> Tensor:
+        """(R, H, fill) int32, -1 = empty."""
+        return self.positions[..., : self.fill]
+
+    def state(self, key: StateKey) -> Tensor:
+        """(r, H, fill, …): a group's state for the slots, without the chunk; zeros before the first chunk."""
+        if key not in self.states:
+            here = self.keys[key.rows]
+            self.states[key] = here.new_zeros(*here.shape[:3], *key.kind.shape, dtype=key.kind.dtype)
+        return self.states[key][:, :, : self.fill]
+
+    def append(self, chunk_positions: Tensor, states: States) -> None:
         """Every row keeps the whole chunk right behind its slots: the case without eviction and without padding.
 
-        ``chunk_positions``: (R, m) int32. ``states``: (storage (r, H, N + B), chunk part (r, H, m)) pairs.
+        ``chunk_positions``: (R, m) int32.
         """
         here = slice(self.fill, self.fill + chunk_positions.shape[-1])
         if self.fill == 0:
             self.keys[:, :, here] = self.chunk_keys
             self.values[:, :, here] = self.chunk_values
         self.positions[:, :, here] = chunk_positions.unsqueeze(1)
-        for storage, chunk in states:
-            storage[:, :, here] = chunk
+        for key, state in states.items():
+            self.states[key][:, :, : here.stop] = state
         self.fill = here.stop
 
     def absorb(
-        self,
-        kept: Tensor,
-        targets: Tensor,
-        widest_target: int,
-        chunk_positions: Tensor,
-        states: Sequence[tuple[slice, Tensor, Tensor]],
+        self, kept: Tensor, targets: Tensor, widest_target: int, chunk_positions: Tensor, states: States
     ) -> None:
         """Drop what is not ``kept`` and move the chunk's survivors into free slots below each row's target.
 
         ``kept``: (R, H, fill + m) bool. ``targets``: (R, 1, 1), slots that a row persists from now on, and
-        ``widest_target`` their maximum. ``states``: (rows, storage (r, H, N + B), chunk part (r, H, m)).
-        At most m copies per head. A survivor for which no slot is free is lost: storage cannot overflow, and the
-        ledger, which counts ``kept``, reports it.
+        ``widest_target`` their maximum. At most m copies per head. A survivor for which no slot is free is lost:
+        storage cannot overflow, and the ledger, which counts ``kept``, reports it.
         """
-        chunk_width = chunk_positions.shape[-1]
+        destination = self._destinations(kept, targets, widest_target, chunk_positions.shape[-1])  # (R, H, m)
+        wide = destination.unsqueeze(-1)
+        self.keys.scatter_(2, wide.expand_as(self.chunk_keys), self.chunk_keys)
+        self.values.scatter_(2, wide.expand_as(self.chunk_values), self.chunk_values)
+        self.slot_positions.masked_fill_(~kept[..., : self.fill], -1)
+        self.positions.scatter_(2, destination, chunk_positions.unsqueeze(1).expand_as(destination).contiguous())
+        self.positions[..., widest_target:] = -1
+        for key, state in states.items():
+            self.states[key][:, :, : self.fill] = state[:, :, : self.fill]
+            chunk = state[:, :, self.fill :]
+            index = destination[key.rows].view(*chunk.shape[:3], *(1 for _ in key.kind.shape)).expand_as(chunk)
+            self.states[key].scatter_(2, index, chunk)
+        self.fill = widest_target
+
+    def _destinations(self, kept: Tensor, targets: Tensor, widest_target: int, width: int) -> Tensor:
+        """(R, H, m): the k-th survivor of a head goes to its k-th free slot; everything else to the trash slot."""
         trash = self.capacity + self.tail - 1
         old, new = kept[..., : self.fill], kept[..., self.fill :]
-
         index = torch.arange(widest_target, device=kept.device)
         free = (index < targets).expand(*kept.shape[:2], -1).clone()
         known = min(self.fill, widest_target)
         free[..., :known] &= ~old[..., :known]
-
-        # The k-th survivor of a head goes to the k-th free slot of that head.
-        table = torch.full((*kept.shape[:2], chunk_width + 1), trash, device=kept.device)
-        free_rank = torch.where(free, free.cumsum(-1) - 1, chunk_width).clamp(max=chunk_width)
+        table = torch.full((*kept.shape[:2], width + 1), trash, device=kept.device)
+        free_rank = torch.where(free, free.cumsum(-1) - 1, width).clamp(max=width)
         table.scatter_(-1, free_rank, index.expand_as(free))
-        table[..., chunk_width] = trash
-        survivor_rank = torch.where(new, new.cumsum(-1) - 1, chunk_width)
-        destination = table.gather(-1, survivor_rank)  # (R, H, m)
-
-        wide = destination.unsqueeze(-1)
-        self.keys.scatter_(2, wide.expand_as(self.chunk_keys), self.chunk_keys)
-        self.values.scatter_(2, wide.expand_as(self.chunk_values), self.chunk_values)
-        self.positions[..., : self.fill].masked_fill_(~old, -1)
-        self.positions.scatter_(2, destination, chunk_positions.unsqueeze(1).expand_as(destination).contiguous())
-        self.positions[..., widest_target:] = -1
-        for rows, storage, chunk in states:
-            storage.scatter_(2, destination[rows], chunk)
-        self.fill = widest_target
+        table[..., width] = trash
+        return table.gather(-1, torch.where(new, new.cumsum(-1) - 1, width))
 
     def held(self) -> Tensor:
         """(R, H) int64: slots in use, counted on the tensor."""
         return (self.positions >= 0).sum(-1)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of K and V of one slot of one head."""
+        return self.keys[0, 0, 0].nbytes + self.values[0, 0, 0].nbytes
 
     def get_seq_length(self) -> int:
         """Slots in use; never a position: positions are passed explicitly everywhere."""
@@ -128,11 +157,8 @@ class SlotLayer(CacheLayerMixin):
 
 
 class SlotCache(Cache):
-    """One `SlotLayer` per layer of the model."""
-
-    def __init__(self, layers: int, rows: int, capacity: int, tail: int) -> None:
-        super().__init__(layers=[SlotLayer(rows, capacity, tail) for _ in range(layers)])
+    """One layer object per layer of the model, uniform (`SlotLayer`) or ragged."""
 
     def allocated_bytes(self) -> int:
-        """Bytes of K and V storage over all layers, tail included."""
+        """Bytes of K and V storage over all layers, tails included."""
         return sum(t.nbytes for layer in self.layers if layer.is_initialized for t in (layer.keys, layer.values))

@@ -10,7 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from harness.engine.cache import SlotCache
+from harness.engine.cache import SlotCache, SlotLayer
+from harness.engine.ragged import RaggedLayer
 from harness.engine.rows import Prompting, Row, refuse_mixed_schedule
 from harness.engine.step import Feed
 from harness.engine.tally import Tally
@@ -47,15 +48,22 @@ class Cohort:
             prompting.chunks(len(row.tokens), row.total_tokens if row.policy.is_dense else row.budget) for row in rows
         ]
         tail = max(stop - start for plan in self.chunks for start, stop in plan[1:] or [(0, 1)])
-        self.cache = SlotCache(layers, len(rows), max(row.capacity for row in rows), tail)
+        capacity = max(row.capacity for row in rows)
+        self.uniform = all(row.policy.uniform for row in rows)
+        self.layers = layers
+        self.cache = SlotCache(
+            layers=[SlotLayer(capacity, tail) if self.uniform else RaggedLayer() for _ in range(layers)]
+        )
         self.counts = [0] * len(rows)  # slots filled, the same for all layers and heads
         self.lengths = [0] * len(rows)  # tokens fed
         self.groups = tuple(_groups(rows))
         self.tally = Tally(rows, self.chunks, layers, device)
         self.feed: Feed
         self.phase: Phase = "prompt"
-        self.visible: Tensor
+        self.visible: Tensor | None  # shared by all layers; None where heads differ
         self.targets: tuple[int, ...]
+        self.fed = torch.zeros(len(rows), max(row.total_tokens for row in rows), dtype=torch.long, device=device)
+        self.kept_before: Tensor  # (R, T) int32: layers of this pass that kept a token in some head (K-VEC)
 
     @property
     def fill(self) -> int:
@@ -65,7 +73,11 @@ class Cohort:
     def begin(self, feed: Feed, phase: Phase) -> None:
         """Fix everything that all layers of this pass share."""
         self.feed, self.phase = feed, phase
-        self.visible = feed.visible(self.counts, self.fill)
+        self.visible = self._visible() if self.uniform else None
+        self.kept_before = torch.zeros_like(self.fed, dtype=torch.int32)
+        for row, width in enumerate(feed.widths):
+            if width:
+                self.fed[row, self.lengths[row] : self.lengths[row] + width] = feed.tokens[row, -width:]
         self.lengths = [length + width for length, width in zip(self.lengths, feed.widths, strict=True)]
         arrived = [count + width for count, width in zip(self.counts, feed.widths, strict=True)]
         limits = itertools.chain.from_iterable(
@@ -76,7 +88,9 @@ class Cohort:
         self.targets_tensor = torch.tensor(self.targets, device=self.device).view(-1, 1, 1)
 
     def over(self, group: Group) -> list[bool]:
-        """Rows of a group that hold more than they may after this pass."""
+        """Rows of a group whose policy must be asked: those beyond their budget, or any where budgets are ragged."""
+        if not group.policy.uniform:
+            return [group.evicts(self.phase) and width > 0 for width in self.feed.widths[group.rows]]
         return [held > may for held, may in zip(self.arrived[group.rows], self.targets[group.rows], strict=True)]
 
     @property
@@ -87,7 +101,23 @@ class Cohort:
     @property
     def appends(self) -> bool:
         """Whether the whole chunk simply stays behind the slots, for every row."""
+        if not self.uniform:
+            return not any(any(self.over(group)) for group in self.groups)
         return not self.someone_evicts and self.feed.is_even and min(self.counts) == self.fill
+
+    def evicts_first(self, group: Group) -> bool:
+        """Whether this pass feeds single tokens to a policy that frees their slot before attention."""
+        return group.policy.schedule.evict_first and self.feed.width == 1 and self.fill > 0
+
+    def count_kept(self, kept: Tensor, positions: Tensor) -> None:
+        """After a layer's selection: one more layer kept each token that some head holds. Shapes (R, H, fill + m)."""
+        places = torch.where(kept & (positions >= 0), positions, self.fed.shape[1]).long().flatten(1)
+        held = torch.zeros(len(self.rows), self.fed.shape[1] + 1, dtype=torch.bool, device=self.device)
+        self.kept_before += held.scatter_(1, places, True)[:, :-1]
+
+    def _visible(self) -> Tensor:
+        counts = torch.tensor(self.counts, device=self.device).view(-1, 1, 1)
+        return self.feed.visible(counts > torch.arange(self.fill, device=self.device))
 
     def finish(self) -> None:
         """After all layers: the slots now filled."""

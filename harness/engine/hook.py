@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 
-from harness.engine.attention import attend
 from harness.engine.cohort import Cohort
+from harness.engine.layer_pass import LayerPass
 from harness.engine.rows import EngineError
-from harness.engine.settle import settle
+from harness.engine.settle import evict_first, settle
 
 NAME = "kvreplica_slots"  # a name without a mask function: transformers then builds no mask for it
 
 
 def slot_attention(
-    module: nn.Module,
+    module: Any,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -37,9 +37,10 @@ def slot_attention(
         raise EngineError("The slot attention was called outside of the engine: use Engine.generate instead.")
     if kwargs.get("s_aux") is not None:
         raise EngineError("This model adds learned attention sinks to the softmax, which the engine does not compute.")
-    output = attend(query, key, value, cohort.visible, scaling, softcap)
-    layer = cohort.cache.layers[module.layer_idx]
-    settle(cohort, layer, query, key, value, scaling, softcap)
+    work = LayerPass.of(cohort, module.layer_idx, query, key, value, scaling, softcap)
+    work, spared = evict_first(work)
+    output = work.attend()
+    settle(work, spared)
     return output, None
 
 

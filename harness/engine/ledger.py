@@ -29,14 +29,23 @@ class Promise:
     widest_chunk: int  # B: tokens of the widest chunk
     total_tokens: int  # tokens the row is fed
     must_evict: bool  # whether the budget binds at all
+    uniform: bool = True  # whether every layer and head holds the same number
+    slots: int | None = None  # all layers and heads together; None where a policy does not keep to a budget
 
-    def broken_by(self, peak: int, kept: int, surplus: int, calls: int, evicted: float, is_nan: bool) -> str:
+    def broken_by(
+        self, peak: int, kept: int, surplus: int, calls: int, evicted: float, is_nan: bool, slots: int
+    ) -> str:
         """The first promise that the counted numbers break, or an empty string.
 
         ``surplus``: largest difference between slots a selection kept and slots it was allowed, negative if fewer.
+        ``slots``: the most that all layers and heads held together.
         """
         if is_nan:
             return "The policy scored a slot as not-a-number, so its choice is meaningless."
+        if self.slots is not None and slots > self.slots:
+            return f"All layers and heads together persisted {slots} slots, more than the {self.slots} of the budget."
+        if not self.uniform:
+            return ""
         if surplus > 0:
             return f"The policy kept {surplus} slots more than its budget of {self.persists} in some layer and head."
         if surplus < 0:

@@ -1,99 +1,80 @@
-"""After attention in one layer: statistics, scores, selection, and the chunk's survivors take their slots."""
+"""Around attention in one layer: who must go before it, who must go after it, and where the chunk's survivors lie."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from harness.engine.attention import column_sums
-from harness.engine.cache import SlotLayer
-from harness.engine.cohort import Cohort, Group
-from policies import CacheView
+from harness.engine.cache import StateKey
+from harness.engine.cohort import Group
+from harness.engine.layer_pass import LayerPass
+
+Spared = dict[int, Tensor]  # by group: (r, H, fill + m) bool, decided before attention
 
 
-def settle(
-    cohort: Cohort,
-    layer: SlotLayer,
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    scaling: float,
-    softcap: float | None,
-) -> None:
-    """Order "append, attend, evict" (policies.md 1.2). Shapes as in `attend`; ``keys`` hold slots and chunk."""
-    heads, fill = keys.shape[1], layer.fill
-    chunk = cohort.feed.positions.unsqueeze(1).expand(-1, heads, -1)
-    before = layer.positions[..., :fill]
-    cohort.tally.attended((before >= 0).sum(-1), cohort.feed.valid.sum(-1))
+def evict_first(work: LayerPass) -> tuple[LayerPass, Spared]:
+    """Order "evict, append, attend": groups that want it choose among the old slots, and the victims are hidden.
 
-    positions = torch.cat([before, chunk], dim=-1)  # (R, H, fill + m) int32
-    kept = None if cohort.appends else positions >= 0
-    states: list[tuple[slice, Tensor, Tensor]] = []
+    Returns the pass without what is gone, and each such group's choice for `settle`.
+    """
+    cohort, spared = work.cohort, {}
+    hidden = torch.zeros_like(work.positions, dtype=torch.bool)
     for index, group in enumerate(cohort.groups):
         over = cohort.over(group)
-        if not any(over) and not group.policy.has_state:
+        if not cohort.evicts_first(group) or not any(over):
             continue
-        view = _view(cohort, layer, index, group, query, keys, values, positions, scaling, softcap)
-        if group.policy.has_state:
-            state = group.policy.update(view)
-            view = CacheView(**{**vars(view), "state": state})
-            storage = layer.states[index]
-            storage[..., :fill] = state[..., :fill]
-            states.append((group.rows, storage, state[..., fill:]))
+        view = work.view_before(group, _stored(work, group))
+        choice, is_nan = group.policy.keep(view)
+        cohort.tally.called(group.rows, over, is_nan)
+        arriving = work.positions[group.rows, :, work.layer.fill :] >= 0
+        spared[index] = torch.cat([choice, arriving], -1)
+        hidden[group.rows, :, : work.layer.fill] = ~choice
+    return (work.hiding(hidden) if spared else work), spared
+
+
+def settle(work: LayerPass, spared: Spared) -> None:
+    """Order "append, attend, evict" (policies.md 1.2): update states, select, and store what stays."""
+    cohort, layer = work.cohort, work.layer
+    cohort.tally.attended(work.seen())
+    kept = None if cohort.appends else work.positions >= 0
+    states: dict[StateKey, Tensor] = {}
+    for index, group in enumerate(cohort.groups):
+        over = cohort.over(group)
+        if not any(over) and not group.policy.state:
+            continue
+        state = {name: _with_room(old, work) for name, old in _stored(work, group).items()}
+        view = work.view(group, state)
+        if group.policy.state:
+            changed = dict(group.policy.update(view))
+            states |= {key: changed[key.name] for key in _keys(group)}
+            view = work.view(group, changed)
         if any(over):
             assert kept is not None
-            choice, is_nan = group.policy.keep(view)
-            cohort.tally.called(group.rows, over, is_nan)
-            kept[group.rows] = choice
-
+            if index in spared:
+                kept[group.rows] = spared[index]
+            else:
+                kept[group.rows], is_nan = group.policy.keep(view)
+                cohort.tally.called(group.rows, over, is_nan)
     if kept is None:
-        layer.append(cohort.feed.positions, [(storage, new) for _, storage, new in states])
+        layer.append(cohort.feed.positions, states)
     else:
-        cohort.tally.selected(kept, cohort.targets_tensor)
+        if cohort.uniform:
+            cohort.tally.selected(kept, cohort.targets_tensor)
+        cohort.count_kept(kept, work.positions)
         layer.absorb(kept, cohort.targets_tensor, max(cohort.targets), cohort.feed.positions, states)
     cohort.tally.settled(layer)
 
 
-def _view(
-    cohort: Cohort,
-    layer: SlotLayer,
-    index: int,
-    group: Group,
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    positions: Tensor,
-    scaling: float,
-    softcap: float | None,
-) -> CacheView:
-    """What this group's policy is shown; attention is computed for its rows only, and only as many as it asked for."""
-    rows, policy = group.rows, group.policy
-    sums = None
-    if policy.rows != 0:
-        sums = column_sums(
-            query[rows],
-            keys[rows],
-            cohort.visible[rows],
-            cohort.feed.valid[rows],
-            policy.rows,
-            scaling,
-            softcap,
-        )
-    state = None
-    if policy.has_state:
-        here = positions[rows]
-        stored = layer.states.setdefault(
-            index,
-            torch.zeros(*here.shape[:2], layer.get_max_length(), dtype=torch.float32, device=keys.device),
-        )
-        state = torch.cat([stored[..., : layer.fill], here.new_zeros(here[..., layer.fill :].shape).float()], -1)
-    return CacheView(
-        keys=keys[rows],
-        values=values[rows],
-        positions=positions[rows],
-        column_sums=sums,
-        state=state,
-        counts=cohort.arrived[rows],
-        lengths=tuple(cohort.lengths[rows]),
-        budgets=group.budgets,
-    )
+def _keys(group: Group) -> list[StateKey]:
+    return [StateKey(name, group.rows, kind) for name, kind in group.policy.state.items()]
+
+
+def _stored(work: LayerPass, group: Group) -> dict[str, Tensor]:
+    """The group's state for the old slots, (r, H, fill, …) each."""
+    return {key.name: work.layer.state(key) for key in _keys(group)}
+
+
+def _with_room(old: Tensor, work: LayerPass) -> Tensor:
+    """The same with zeros for the chunk, (r, H, fill + m, …)."""
+    new = old.new_zeros(*old.shape[:2], work.cohort.feed.width, *old.shape[3:])
+    return torch.cat([old, new], 2)

@@ -51,14 +51,12 @@ class Feed:
             tuple(len(piece) for piece in pieces),
         )
 
-    def visible(self, counts: Sequence[int], fill: int) -> Tensor:
-        """(R, 1, m, fill + m) bool: every filled slot, and the chunk causally; padding sees only itself.
+    def visible(self, filled: Tensor) -> Tensor:
+        """(R, 1 or H, m, fill + m) bool: every filled slot, and the chunk causally; padding sees only itself.
 
-        ``counts``: filled slots per row, which are the first ones; ``fill``: the largest of them.
+        ``filled``: (R, 1 or H, fill) bool, the slots in use.
         """
-        device = self.tokens.device
-        filled = torch.tensor(counts, device=device).view(-1, 1, 1) > torch.arange(fill, device=device)
-        itself = torch.eye(self.width, dtype=torch.bool, device=device)
+        itself = torch.eye(self.width, dtype=torch.bool, device=self.tokens.device)
         chunk = self.valid[:, None, :] & torch.ones_like(itself).tril() | itself
-        slots = filled & self.valid[:, :, None]
-        return torch.cat([slots, chunk], dim=-1).unsqueeze(1)
+        slots = filled.unsqueeze(2) & self.valid[:, None, :, None]
+        return torch.cat([slots, chunk.unsqueeze(1).expand(-1, slots.shape[1], -1, -1)], dim=-1)

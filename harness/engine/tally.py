@@ -9,9 +9,8 @@ from torch import Tensor
 
 from harness.engine.cache import SlotCache, SlotLayer
 from harness.engine.ledger import Ledger, Promise
+from harness.engine.ragged import RaggedLayer
 from harness.engine.rows import Row
-
-STATE_BYTES_PER_SLOT = 4  # one fp32 number
 
 
 class Tally:
@@ -34,9 +33,9 @@ class Tally:
         self.calls = [0] * len(rows)
         self.coverage = zeros(torch.float32)
 
-    def attended(self, held: Tensor, arriving: Tensor) -> None:
-        """Before a chunk settles: ``held`` (R, H) slots in use, ``arriving`` (R,) tokens of the chunk."""
-        self.peak = torch.maximum(self.peak, held.amax(-1) + arriving)
+    def attended(self, seen: Tensor) -> None:
+        """``seen`` (R, H): slots that the newest token of the chunk attends to, the chunk included."""
+        self.peak = torch.maximum(self.peak, seen.amax(-1))
 
     def selected(self, kept: Tensor, targets: Tensor) -> None:
         """After a selection: ``kept`` (R, H, n) bool against the allowed ``targets`` (R, 1, 1)."""
@@ -51,7 +50,7 @@ class Tally:
         for row, binding in zip(range(rows.start, rows.stop), over, strict=True):
             self.calls[row] += binding
 
-    def settled(self, layer: SlotLayer) -> None:
+    def settled(self, layer: SlotLayer | RaggedLayer) -> None:
         """After a chunk settled in a layer: what the layer persists now."""
         held = layer.held()
         self.kept = torch.maximum(self.kept, held.amax(-1))
@@ -67,7 +66,7 @@ class Tally:
         longest = max(len(row.tokens) for row in self.rows)
         seen = torch.zeros(len(self.rows), longest + 1, dtype=torch.bool, device=self.peak.device)
         for layer in cache.layers:
-            positions = layer.positions.flatten(1).long()  # (R, H·S)
+            positions = layer.slot_positions.flatten(1).long()  # (R, H·fill)
             seen.scatter_(1, torch.where(positions >= 0, positions, longest), True)
         lengths = torch.tensor([len(row.tokens) for row in self.rows], device=seen.device)
         self.coverage = seen[:, :longest].sum(-1) / lengths
@@ -75,7 +74,8 @@ class Tally:
     def ledgers(self, cache: SlotCache, lengths: Sequence[int]) -> list[Ledger]:
         """One ledger per row, with the first broken promise. ``lengths``: tokens each row was fed."""
         final = torch.stack([layer.held() for layer in cache.layers]).float().mean((0, 2)).tolist()
-        slot_bytes = sum(t[0, 0, 0].nbytes for t in (cache.layers[0].keys, cache.layers[0].values))
+        slot_bytes = cache.layers[0].slot_bytes
+        self.heads = cache.layers[0].held().shape[1]
         columns = zip(
             self.rows, self.chunks, lengths, final, self.calls,
             self.peak.tolist(), self.kept.tolist(), self.surplus.tolist(), self.deficit.tolist(),
@@ -95,6 +95,8 @@ class Tally:
             widest_chunk=max(stop - start for start, stop in plan),
             total_tokens=fed,
             must_evict=not row.policy.is_dense and (len(row.tokens) if _prompt_only(row) else fed) > row.budget,
+            uniform=row.policy.uniform,
+            slots=row.capacity * self.layers * self.heads if row.policy.keeps_to_budget else None,
         )
         return Ledger(
             slots_requested=-1 if row.policy.is_dense else row.budget,
@@ -102,11 +104,11 @@ class Tally:
             slots_kept_mean=mean,
             slots_peak=peak,
             kv_bytes=slots * slot_bytes,
-            state_bytes=slots * STATE_BYTES_PER_SLOT if row.policy.has_state else 0,
+            state_bytes=slots * sum(kind.nbytes for kind in row.policy.state.values()),
             tokens_evicted=fed - mean,
             coverage=coverage,
             policy_calls=calls,
-            invalid=promise.broken_by(peak, kept, surplus, calls, fed - mean, is_nan),
+            invalid=promise.broken_by(peak, kept, surplus, calls, fed - mean, is_nan, slots),
         )
 
 

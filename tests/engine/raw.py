@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from harness.engine import Prompting, Row
-from harness.engine.attention import attend
 from harness.engine.cohort import Cohort
-from harness.engine.settle import settle
+from harness.engine.layer_pass import LayerPass
+from harness.engine.settle import evict_first, settle
 from harness.engine.step import Feed
 from policies import Policy
+
+Chunk = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass
@@ -25,27 +27,42 @@ class Step:
 
 
 def run_layer(
-    policy: Policy, chunks: Sequence[tuple[Tensor, Tensor, Tensor]], budget: int, prompt_chunks: int
+    policy: Policy, chunks: Sequence[Chunk], budget: int, prompt_chunks: int, prompting: Prompting | None = None
 ) -> list[Step]:
-    """``chunks``: (q (H·G, m, D), k (H, m, D), v (H, m, D)) in fp32, the first ``prompt_chunks`` of them the prompt."""
+    """One layer; ``chunks``: (q (H·G, m, D), k (H, m, D), v (H, m, D)) in fp32, the first ``prompt_chunks`` the prompt."""
+    return run_layers(policy, [chunks], budget, prompt_chunks, prompting)[0]
+
+
+def run_layers(
+    policy: Policy,
+    layers: Sequence[Sequence[Chunk]],
+    budget: int,
+    prompt_chunks: int,
+    prompting: Prompting | None = None,
+) -> list[list[Step]]:
+    """Several layers in lockstep, as a model runs them: ``layers[l]`` are the chunks of layer l."""
+    chunks = layers[0]
     sizes = [query.shape[1] for query, _, _ in chunks]
     length, decoded = sum(sizes[:prompt_chunks]), len(chunks) - prompt_chunks
     row = Row([0] * length, policy, budget, decoded + 1)
-    feed_plan = Prompting("one_shot") if prompt_chunks == 1 else Prompting("blocked", sizes[0])
-    cohort = Cohort([row], feed_plan, layers=1, device=torch.device("cpu"))
-    layer = cohort.cache.layers[0]
-    steps, start = [], 0
-    for number, (query, keys, values) in enumerate(chunks):
+    plan = prompting or (Prompting("one_shot") if prompt_chunks == 1 else Prompting("blocked", sizes[0]))
+    cohort = Cohort([row], plan, layers=len(layers), device=torch.device("cpu"))
+    steps: list[list[Step]] = [[] for _ in layers]
+    start = 0
+    for number, size in enumerate(sizes):
         phase = "prompt" if number < prompt_chunks else "decode"
-        cohort.begin(Feed.of([[0] * sizes[number]], [start], cohort.device), phase)
-        seen_keys, seen_values = layer.update(keys[None], values[None])
-        scaling = query.shape[-1] ** -0.5
-        output = attend(query[None], seen_keys, seen_values, cohort.visible, scaling)
-        settle(cohort, layer, query[None], seen_keys, seen_values, scaling, None)
+        cohort.begin(Feed.of([[0] * size], [start], cohort.device), phase)
+        for index, layer in enumerate(cohort.cache.layers):
+            query, keys, values = layers[index][number]
+            seen_keys, seen_values = layer.update(keys[None], values[None])
+            work = LayerPass.of(cohort, index, query[None], seen_keys, seen_values, query.shape[-1] ** -0.5, None)
+            work, spared = evict_first(work)
+            output = work.attend()
+            settle(work, spared)
+            held = [sorted(head[head >= 0].tolist()) for head in layer.slot_positions[0]]
+            steps[index].append(Step(held, output[0].transpose(0, 1)))
         cohort.finish()
-        held = [sorted(head[head >= 0].tolist()) for head in layer.positions[0]]
-        steps.append(Step(held, output[0].transpose(0, 1)))
-        start += sizes[number]
+        start += size
     (ledger,) = cohort.tally.ledgers(cohort.cache, cohort.lengths)
     assert ledger.invalid == ""
     return steps

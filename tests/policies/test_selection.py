@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from views import kept, view
+from views import Received, kept, view
 
 from policies import Policy, Protect
 from policies.scorer import Stateless
@@ -18,7 +20,7 @@ class Shown(Stateless):
     """Scores are the column sums, any sign."""
 
     def score(self, view):
-        return view.column_sums
+        return view.attention.received(1)
 
 
 def by_the_rule(scores, positions, budget, sinks, recent, length):
@@ -63,11 +65,14 @@ def test_order_of_slots_does_not_matter():
 
 def test_rows_of_different_budgets_are_selected_together():
     one = view(sums=[0.1, 0.4, 0.2, 0.3])
-    both = type(one)(
-        keys=one.keys.repeat(3, 1, 1, 1), values=one.values.repeat(3, 1, 1, 1),
-        positions=one.positions.repeat(3, 1, 1), column_sums=one.column_sums.repeat(3, 1, 1), state=None,
-        counts=(4, 4, 4), lengths=(4, 4, 4), budgets=(1, 9, 3),
-    )  # fmt: skip
+    both = replace(
+        one,
+        positions=one.positions.repeat(3, 1, 1),
+        attention=Received(one.attention.received(1).repeat(3, 1, 1)),
+        counts=(4, 4, 4),
+        lengths=(4, 4, 4),
+        budgets=(1, 9, 3),
+    )
     mask, _ = Policy("tova", TOVA()).keep(both)
     assert [row.nonzero().flatten().tolist() for row in mask[:, 0]] == [[1], [0, 1, 2, 3], [1, 2, 3]]
 

@@ -38,9 +38,9 @@ def test_3_3_without_sinks_it_is_the_window():
 
 
 def test_3_4_h2o_accumulates_over_two_blocks():
-    first = H2O().update(view(sums=[1.6, 0.4], state=[0, 0]))
+    first = H2O().update(view(sums=[1.6, 0.4], state=[0, 0]))["received"]
     assert first.flatten().tolist() == pytest.approx([1.6, 0.4])
-    second = H2O().update(view(sums=[0.7, 0.4, 0.5, 0.4], state=[1.6, 0.4, 0, 0]))
+    second = H2O().update(view(sums=[0.7, 0.4, 0.5, 0.4], state=[1.6, 0.4, 0, 0]))["received"]
     assert second.flatten().tolist() == pytest.approx([2.3, 0.8, 0.5, 0.4])
 
 
@@ -52,7 +52,7 @@ def test_3_4_h2o_with_and_without_a_recent_half(recent, survivors):
 
 def test_3_4_h2o_freezes_in_decode():
     shown = view(state=[2.3, 0.8, 0.0], sums=[0.4, 0.2, 0.4], budget=2)
-    state = H2O().update(shown)
+    state = H2O().update(shown)["received"]
     assert state.flatten().tolist() == pytest.approx([2.7, 1.0, 0.4])
     assert kept(Policy("h2o", H2O()), view(state=state.flatten().tolist(), budget=2)) == [0, 1]
 
