@@ -31,12 +31,12 @@ class Job:
         """Jobs with the same key can share a cohort without one waiting long for another.
 
         Dense rows hold everything they read, so they never share with bounded ones; token-fed rows share only where
-        they leave the dense start at the same token.
+        they leave the dense start at the same token; ragged caches and positions inside the cache are run apart.
         """
         prompting = self.cell.prompting
         slots = 0 if self.row.policy.is_dense else self.row.budget
         passes = len(prompting.chunks(len(self.row.tokens), slots or self.row.total_tokens))
-        return (self.cell.task.mode, prompting, slots, passes)
+        return (self.cell.task.mode, prompting, slots, passes, self.row.policy.uniform, self.row.policy.rope)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ def attend(
 ) -> Tensor:
     """Softmax attention.
 
-    ``query`` (R, H·G, m, D), ``keys`` and ``values`` (R, H, N, D), ``visible`` (R, 1 or H, m, N) bool. Returns (R, m, H·G, D). The query group is folded into the query rows, so that K and V are never repeated.
+    ``query`` (R, H·G, m, D), ``keys`` and ``values`` (R, H, N, D), ``visible`` (R, 1 or H, m, N) bool. Returns
+    (R, m, H·G, D). The query group is folded into the query rows, so that K and V are never repeated.
     """
     rows, query_heads, chunk, width = query.shape
     heads = keys.shape[1]

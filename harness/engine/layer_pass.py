@@ -11,6 +11,7 @@ from harness.engine.attention import attend, column_sums, strongest_head
 from harness.engine.cache import SlotLayer
 from harness.engine.cohort import Cohort, Group
 from harness.engine.ragged import RaggedLayer
+from harness.engine.rope import CacheRope, ranks
 from policies import CacheView
 from policies.view import AttentionRows
 
@@ -41,6 +42,8 @@ class LayerPass:
         visible = cohort.visible
         if visible is None:
             visible = cohort.feed.visible(layer.slot_positions >= 0)
+        if cohort.rope is not None:
+            query, keys = _at_cache_positions(cohort.rope, query, keys, positions)
         return LayerPass(cohort, layer, index, query, keys, values, positions, visible, scaling, softcap)
 
     def attend(self) -> Tensor:
@@ -90,6 +93,13 @@ class LayerPass:
             lengths=tuple(length - width for length, width in zip(whole.lengths, widths, strict=True)),
             budgets=tuple(budget - width for budget, width in zip(whole.budgets, widths, strict=True)),
         )
+
+
+def _at_cache_positions(rope: CacheRope, query: Tensor, keys: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """Unrotated queries and keys, rotated as their tokens stand inside the cache."""
+    index = ranks(positions)
+    asking = index[..., -query.shape[2] :].repeat_interleave(query.shape[1] // keys.shape[1], dim=1)
+    return rope.rotate(query, asking), rope.rotate(keys, index)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from transformers import PreTrainedModel
 
 from harness.engine.cohort import Cohort
 from harness.engine.hook import refuse_unsupported, slots_enabled
-from harness.engine.rows import Outcome, Prompting, Row
+from harness.engine.rope import CacheRope
+from harness.engine.rows import EngineError, Outcome, Prompting, Row
 from harness.engine.step import Feed
 
 Observer = Callable[[int], None]  # told after each pass how many tokens were fed
@@ -94,8 +95,14 @@ class Engine:
         refuse_unsupported(self.config, max(row.total_tokens for row in rows))
         seen = {policy: index for index, policy in enumerate(dict.fromkeys(row.policy for row in rows))}
         order = sorted(range(len(rows)), key=lambda index: seen[rows[index].policy])
-        layers = self.config.num_hidden_layers
-        return order, Cohort([rows[index] for index in order], prompting, layers, self.model.device)
+        cohort = Cohort([rows[index] for index in order], prompting, self.config.num_hidden_layers, self.model.device)
+        if len({row.policy.rope for row in rows}) > 1:
+            raise EngineError(
+                "Rows with absolute positions and rows with positions inside the cache cannot share a run."
+            )
+        if rows[0].policy.rope == "cache":
+            cohort.rope = CacheRope(self.model, max(row.total_tokens for row in rows))
+        return order, cohort
 
     def _read_prompts(
         self, cohort: Cohort, observe: Observer, collect: Callable[[Feed, Tensor], None] | None = None
@@ -123,7 +130,7 @@ class Engine:
         cohort.begin(feed, phase)  # type: ignore[arg-type]
         output = self.model(
             input_ids=feed.tokens,
-            position_ids=feed.positions.clamp(min=0).long(),
+            position_ids=_rotated_at(cohort, feed),
             past_key_values=cohort.cache,
             use_cache=True,
             logits_to_keep=logits_to_keep,
@@ -132,6 +139,12 @@ class Engine:
         cohort.finish()
         logits: Tensor = output.logits
         return logits
+
+
+def _rotated_at(cohort: Cohort, feed: Feed) -> Tensor:
+    """(R, m): the positions at which the model rotates; 0, where the rotation is the identity, for cache positions."""
+    positions = feed.positions.clamp(min=0).long()
+    return positions if cohort.rope is None else torch.zeros_like(positions)
 
 
 def _in_callers_order(outcomes: list[Outcome], order: list[int]) -> list[Outcome]:

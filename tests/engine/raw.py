@@ -11,6 +11,7 @@ from torch import Tensor
 from harness.engine import Prompting, Row
 from harness.engine.cohort import Cohort
 from harness.engine.layer_pass import LayerPass
+from harness.engine.rope import CacheRope
 from harness.engine.settle import evict_first, settle
 from harness.engine.step import Feed
 from policies import Policy
@@ -27,10 +28,15 @@ class Step:
 
 
 def run_layer(
-    policy: Policy, chunks: Sequence[Chunk], budget: int, prompt_chunks: int, prompting: Prompting | None = None
+    policy: Policy,
+    chunks: Sequence[Chunk],
+    budget: int,
+    prompt_chunks: int,
+    prompting: Prompting | None = None,
+    rope: CacheRope | None = None,
 ) -> list[Step]:
-    """One layer; ``chunks``: (q (H·G, m, D), k (H, m, D), v (H, m, D)) in fp32, the first ``prompt_chunks`` the prompt."""
-    return run_layers(policy, [chunks], budget, prompt_chunks, prompting)[0]
+    """One layer; ``chunks``: (q (H·G, m, D), k (H, m, D), v (H, m, D)), the first ``prompt_chunks`` the prompt."""
+    return run_layers(policy, [chunks], budget, prompt_chunks, prompting, rope)[0]
 
 
 def run_layers(
@@ -39,6 +45,7 @@ def run_layers(
     budget: int,
     prompt_chunks: int,
     prompting: Prompting | None = None,
+    rope: CacheRope | None = None,
 ) -> list[list[Step]]:
     """Several layers in lockstep, as a model runs them: ``layers[l]`` are the chunks of layer l."""
     chunks = layers[0]
@@ -47,6 +54,7 @@ def run_layers(
     row = Row([0] * length, policy, budget, decoded + 1)
     plan = prompting or (Prompting("one_shot") if prompt_chunks == 1 else Prompting("blocked", sizes[0]))
     cohort = Cohort([row], plan, layers=len(layers), device=torch.device("cpu"))
+    cohort.rope = rope
     steps: list[list[Step]] = [[] for _ in layers]
     start = 0
     for number, size in enumerate(sizes):
