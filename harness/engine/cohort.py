@@ -16,6 +16,7 @@ from harness.engine.rope import CacheRope
 from harness.engine.rows import Prompting, Row, refuse_mixed_schedule
 from harness.engine.step import Feed
 from harness.engine.tally import Tally
+from harness.engine.watch import Watcher
 from policies import Policy
 
 Phase = Literal["prompt", "decode"]
@@ -63,6 +64,7 @@ class Cohort:
         self.phase: Phase = "prompt"
         self.visible: Tensor | None  # shared by all layers; None where heads differ
         self.targets: tuple[int, ...]
+        self.watchers: Sequence[Watcher] = ()
         self.rope: CacheRope | None = None  # positions inside the cache, set by the driver where a policy asks for them
         self.fed = torch.zeros(len(rows), max(row.total_tokens for row in rows), dtype=torch.long, device=device)
         self.kept_before: Tensor  # (R, T) int32: layers of this pass that kept a token in some head (K-VEC)

@@ -58,6 +58,10 @@ class LayerPass:
         """(R, H) int64: slots that the chunk's newest token attends to."""
         return self.visible[:, :, -1].expand(*self.keys.shape[:2], -1).sum(-1)
 
+    def attention_of(self, rows: slice) -> GroupAttention:
+        """The statistics of these rows."""
+        return GroupAttention(self, rows)
+
     def view(self, group: Group, state: dict[str, Tensor]) -> CacheView:
         """What this group's policy is shown after attention: slots and chunk."""
         cohort, rows = self.cohort, group.rows
@@ -65,7 +69,7 @@ class LayerPass:
             keys=self.keys[rows],
             values=self.values[rows],
             positions=self.positions[rows],
-            attention=GroupAttention(self, rows),
+            attention=self.attention_of(rows),
             state=state,
             counts=cohort.arrived[rows],
             lengths=tuple(cohort.lengths[rows]),

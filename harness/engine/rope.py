@@ -22,7 +22,7 @@ class CacheRope:
     """The model's cosines and sines for indices 0 … n - 1, (n, D) fp32 each."""
 
     def __init__(self, model: Any, indices: int) -> None:
-        rotary = getattr(model.base_model, "rotary_emb", None)
+        rotary: Any = getattr(model.base_model, "rotary_emb", None)
         if getattr(rotary, "rope_type", None) not in FIXED_TABLES:
             raise EngineError(
                 f"Model type '{model.config.model_type}' has no plain rotary table, so positions inside the cache "
@@ -36,7 +36,8 @@ class CacheRope:
         """``vectors`` (…, D) as they stand at ``index`` (…), in the halves convention of transformers."""
         cos, sin = self.cos[index], self.sin[index]
         first, second = vectors.float().chunk(2, dim=-1)
-        return (vectors.float() * cos + torch.cat([-second, first], -1) * sin).to(vectors.dtype)
+        turned: Tensor = vectors.float() * cos + torch.cat([-second, first], -1) * sin
+        return turned.to(vectors.dtype)
 
 
 def ranks(positions: Tensor) -> Tensor:

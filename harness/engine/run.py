@@ -14,6 +14,7 @@ from harness.engine.hook import refuse_unsupported, slots_enabled
 from harness.engine.rope import CacheRope
 from harness.engine.rows import EngineError, Outcome, Prompting, Row
 from harness.engine.step import Feed
+from harness.engine.watch import Watcher
 
 Observer = Callable[[int], None]  # told after each pass how many tokens were fed
 
@@ -25,10 +26,13 @@ def _ignore(tokens: int) -> None:
 class Engine:
     """Runs cohorts of rows through one transformers model, which stays unchanged."""
 
-    def __init__(self, model: PreTrainedModel, eos_token_ids: Iterable[int] = ()) -> None:
+    def __init__(
+        self, model: PreTrainedModel, eos_token_ids: Iterable[int] = (), watchers: Sequence[Watcher] = ()
+    ) -> None:
         self.model = model.eval()
         self.config = model.config.get_text_config()
         self.stops = frozenset(eos_token_ids)
+        self.watchers = watchers
 
     @torch.inference_mode()
     def generate(self, rows: Sequence[Row], prompting: Prompting, observe: Observer = _ignore) -> list[Outcome]:
@@ -100,6 +104,7 @@ class Engine:
             raise EngineError(
                 "Rows with absolute positions and rows with positions inside the cache cannot share a run."
             )
+        cohort.watchers = self.watchers
         if rows[0].policy.rope == "cache":
             cohort.rope = CacheRope(self.model, max(row.total_tokens for row in rows))
         return order, cohort
@@ -138,6 +143,8 @@ class Engine:
         )
         cohort.finish()
         logits: Tensor = output.logits
+        for watcher in self.watchers:
+            watcher.predicted(cohort, logits)
         return logits
 
 

@@ -36,6 +36,8 @@ def settle(work: LayerPass, spared: Spared) -> None:
     """Order "append, attend, evict" (policies.md 1.2): update states, select, and store what stays."""
     cohort, layer = work.cohort, work.layer
     cohort.tally.attended(work.seen())
+    for watcher in cohort.watchers:
+        watcher.attended(work)
     kept = None if cohort.appends else work.positions >= 0
     states: dict[StateKey, Tensor] = {}
     for index, group in enumerate(cohort.groups):
@@ -63,6 +65,8 @@ def settle(work: LayerPass, spared: Spared) -> None:
         cohort.count_kept(kept, work.positions)
         layer.absorb(kept, cohort.targets_tensor, max(cohort.targets), cohort.feed.positions, states)
     cohort.tally.settled(layer)
+    for watcher in cohort.watchers:
+        watcher.settled(work)
 
 
 def _keys(group: Group) -> list[StateKey]:
