@@ -13,6 +13,8 @@ import tasks
 from harness import engine, fingerprint
 from harness.budget import FULL, Budget
 from harness.engine import Prompting
+from harness.engine.support import reason_against
+from harness.errors import UserError
 from harness.models import ModelSpec
 from policies import Policy
 from policies.selection import keep_best
@@ -39,13 +41,22 @@ class Cell:
         budget = FULL if policy.is_dense else Budget.parse(config["budget"], config["budget_of"])
         if budget.slots is not None:
             policy.check_budget(budget.slots)
+        prompting = Prompting(config["prompt"], config["block_size"])
+        if reason := reason_against(policy, prompting):
+            raise UserError(reason)
         task_config = dict(config["task"])
+        task = tasks.build(task_config.pop("name"), **task_config)
+        if task.mode == "perplexity" and prompting.regime == "one_shot" and not policy.is_dense:
+            raise UserError(
+                f"Task '{task.name}' predicts the prompt itself, and prompt=one_shot evicts only after the prompt, so "
+                "its perplexity would be dense whatever the policy: use prompt=blocked or prompt=token_fed."
+            )
         return Cell(
             model=ModelSpec.parse(config["model"]),
             policy=policy,
             budget=budget,
-            prompting=Prompting(config["prompt"], config["block_size"]),
-            task=tasks.build(task_config.pop("name"), **task_config),
+            prompting=prompting,
+            task=task,
             seed=config["seed"],
         )
 

@@ -13,11 +13,12 @@ from torch import Tensor
 from harness.engine.cache import SlotCache, SlotLayer
 from harness.engine.ragged import RaggedLayer
 from harness.engine.rope import CacheRope
-from harness.engine.rows import Prompting, Row, refuse_mixed_schedule
+from harness.engine.rows import Prompting, Row
 from harness.engine.step import Feed
+from harness.engine.support import reason_against
 from harness.engine.tally import Tally
 from harness.engine.watch import Watcher
-from policies import Policy
+from policies import Policy, PolicyError
 
 Phase = Literal["prompt", "decode"]
 
@@ -42,8 +43,9 @@ class Cohort:
     """The mutable state of one lockstep run. ``rows`` must be sorted so that equal policies are neighbours."""
 
     def __init__(self, rows: Sequence[Row], prompting: Prompting, layers: int, device: torch.device) -> None:
-        for row in rows:
-            refuse_mixed_schedule(row, prompting)
+        for reason in (reason_against(row.policy, prompting) for row in rows):
+            if reason:
+                raise PolicyError(reason)
         self.rows = rows
         self.device = device
         self.chunks = [

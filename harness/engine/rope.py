@@ -14,7 +14,6 @@ from torch import Tensor
 
 from harness.engine.rows import EngineError
 
-
 FIXED_TABLES = ("default", "linear", "llama3")  # the angle of an index depends on nothing else
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from harness.engine.ledger import Ledger
-from policies import Policy, PolicyError
+from policies import Policy
 
 Regime = Literal["blocked", "one_shot", "token_fed"]
 REGIMES: tuple[Regime, ...] = ("blocked", "one_shot", "token_fed")
@@ -92,19 +92,3 @@ class Outcome:
     ledger: Ledger
     tokens: list[int] = field(default_factory=list)
     nll: list[float] = field(default_factory=list)
-
-
-def refuse_mixed_schedule(row: Row, prompting: Prompting) -> None:
-    """A policy that compresses once after the prompt has no hard budget in the other regimes, and one that frees a
-    slot before each token is fed reads prompts token by token. Raises `PolicyError`."""
-    if row.policy.schedule.prompt == "after_prompt" and prompting.regime != "one_shot":
-        raise PolicyError(
-            f"Policy '{row.policy.name}' compresses once, after the prompt, so prompt={prompting.regime} would hold "
-            "the whole prompt under the name of a budget: use prompt=one_shot."
-        )
-    by_token = prompting.regime == "token_fed" or (prompting.regime == "blocked" and prompting.block_size == 1)
-    if row.policy.schedule.evict_first and row.policy.schedule.prompt == "each_block" and not by_token:
-        raise PolicyError(
-            f"Policy '{row.policy.name}' frees a slot before each token is attended, which is not defined for blocks "
-            f"(prompt={prompting.regime}): use prompt=token_fed."
-        )

@@ -1,0 +1,26 @@
+"""Which policy works in which prompt regime, and why not where it does not: asked before anything is computed.
+
+The support matrix in the documentation is this function over all presets.
+"""
+
+from __future__ import annotations
+
+from harness.engine.rows import Prompting
+from policies import Policy
+
+
+def reason_against(policy: Policy, prompting: Prompting) -> str:
+    """Why this combination is refused, as a sentence with the remedy; empty where it is supported."""
+    regime, schedule = prompting.regime, policy.schedule
+    if schedule.prompt == "after_prompt" and regime != "one_shot":
+        return (
+            f"Policy '{policy.name}' compresses once, after the prompt, so prompt={regime} would hold the whole prompt "
+            "under the name of a budget: use prompt=one_shot."
+        )
+    by_token = regime == "token_fed" or (regime == "blocked" and prompting.block_size == 1)
+    if schedule.evict_first and schedule.prompt == "each_block" and not by_token:
+        return (
+            f"Policy '{policy.name}' frees a slot before each token is attended, which is not defined for blocks "
+            f"(prompt={regime}): use prompt=token_fed."
+        )
+    return ""
