@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import policies
 import tasks
 from harness import engine, fingerprint
 from harness.budget import FULL, Budget
@@ -16,6 +15,7 @@ from harness.engine import Prompting
 from harness.engine.support import reason_against
 from harness.errors import UserError
 from harness.models import ModelSpec
+from harness.policy_config import policy_from
 from policies import Policy
 from policies.selection import keep_best
 from tasks.base import Task
@@ -37,7 +37,8 @@ class Cell:
     @staticmethod
     def parse(config: Mapping[str, Any]) -> Cell:
         """From a composed configuration (plain containers). Raises the errors of `harness.errors.MENDABLE`."""
-        policy = policies.build(config["policy"])
+        model = ModelSpec.parse(config["model"])
+        policy = policy_from(config["policy"], model, config["trusted"])
         budget = FULL if policy.is_dense else Budget.parse(config["budget"], config["budget_of"])
         if budget.slots is not None:
             policy.check_budget(budget.slots)
@@ -52,7 +53,7 @@ class Cell:
                 "its perplexity would be dense whatever the policy: use prompt=blocked or prompt=token_fed."
             )
         return Cell(
-            model=ModelSpec.parse(config["model"]),
+            model=model,
             policy=policy,
             budget=budget,
             prompting=prompting,

@@ -43,12 +43,12 @@ class Store:
         file = self.root / cell_id / "cell.json"
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
-            _write_atomically(file, json.dumps(dict(description), indent=1, sort_keys=True).encode())
+            write_atomically(file, json.dumps(dict(description), indent=1, sort_keys=True).encode())
 
     def append(self, cell_id: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows (docs/design/rows.md) as one new part: complete after a crash, or not there at all."""
         frame = pd.DataFrame([{"cell_id": cell_id, **row} for row in rows])
-        _write_atomically(self.root / cell_id / f"part-{uuid.uuid4().hex}.parquet", frame.to_parquet(index=False))
+        write_atomically(self.root / cell_id / f"part-{uuid.uuid4().hex}.parquet", frame.to_parquet(index=False))
 
     def load(self, cell_ids: Iterable[str]) -> pd.DataFrame:
         """Samples joined with their cells. Cells without rows are skipped; no rows at all gives an empty frame."""
@@ -73,7 +73,7 @@ def load_rows(results_dir: str | Path = "results") -> pd.DataFrame:
     return Store(root).load(sorted(file.parent.name for file in root.glob("*/cell.json")))
 
 
-def _write_atomically(file: Path, content: bytes) -> None:
+def write_atomically(file: Path, content: bytes) -> None:
     """Write under a temporary name, flush to the disk, rename: readers see the whole file or none."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as stream:

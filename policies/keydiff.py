@@ -3,23 +3,86 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from policies.scorer import Stateless
-from policies.view import CacheView
+from policies.view import CacheView, PolicyError
+
+Anchor = Literal["mean_normed", "mean", "median", "pairwise"]
+Metric = Literal["cosine", "dot", "euclid"]
+
+_SMALLEST_NORM = 1e-8
+_KEYS_PER_TILE = 128  # rows of the pairwise matrix that exist at one time
 
 
 @dataclass(frozen=True)
 class KeyDiff(Stateless):
-    """Score = minus the cosine between a key and the mean of all normalised keys, the new block included (A-07).
+    """Score = dissimilarity of a key from an anchor over all keys, the new block included.
 
-    Reads no attention, so any attention kernel serves it.
+    ``anchor``: ``mean_normed`` is Eq. 8, the mean of the normalised keys; ``mean`` that of the raw keys (Figure 3 and
+    the text of section 3.2, A-07); ``median`` is per coordinate of the normalised keys, of an even count the mean of
+    the middle two; ``pairwise`` compares with every key instead, the own one included. ``metric``: minus the cosine,
+    minus the dot product, or the Euclidean distance between the raw key and the anchor (A-08). Reads no attention, so
+    any attention kernel serves it.
     """
 
+    anchor: Anchor = "mean_normed"
+    metric: Metric = "cosine"
+
+    def __post_init__(self) -> None:
+        if self.anchor not in get_args(Anchor):
+            raise PolicyError(f"keydiff anchor='{self.anchor}' is not one of {', '.join(get_args(Anchor))}.")
+        if self.metric not in get_args(Metric):
+            raise PolicyError(f"keydiff metric='{self.metric}' is not one of {', '.join(get_args(Metric))}.")
+        if self.anchor == "pairwise" and self.metric != "cosine":
+            raise PolicyError(
+                f"keydiff anchor=pairwise is a sum of cosines, so metric={self.metric} has no meaning: "
+                "set policy.scorer.metric=cosine."
+            )
+
     def score(self, view: CacheView) -> Tensor:
-        """(R, H, N), in [-1, 1]."""
-        directions = F.normalize(view.keys.float(), dim=-1, eps=1e-8)
-        anchor = (directions * view.filled.unsqueeze(-1)).sum(-2, keepdim=True)  # cosines need no division by n
-        return -(directions @ F.normalize(anchor, dim=-1, eps=1e-8).transpose(-1, -2)).squeeze(-1)
+        """(R, H, N); cosines lie in [-1, 1], pairwise sums in [-n, n]."""
+        directions = F.normalize(view.keys.float(), dim=-1, eps=_SMALLEST_NORM)
+        if self.anchor == "pairwise":
+            return -_pairwise_sums(directions * view.filled.unsqueeze(-1))
+        if self.metric == "cosine":  # needs the anchor's direction only
+            towards = F.normalize(self._anchor(directions, view), dim=-1, eps=_SMALLEST_NORM)
+            return -(directions @ towards.transpose(-1, -2)).squeeze(-1)
+        anchor = self._anchor(directions, view)
+        if self.anchor != "median":
+            anchor = anchor / view.filled.sum(-1)[..., None, None].clamp(min=1)
+        if self.metric == "dot":
+            return -(view.keys.float() @ anchor.transpose(-1, -2)).squeeze(-1)
+        distance: Tensor = torch.linalg.vector_norm(view.keys.float() - anchor, dim=-1)
+        return distance
+
+    def _anchor(self, directions: Tensor, view: CacheView) -> Tensor:
+        """(R, H, 1, D): the median, or the sum that is n times the mean."""
+        if self.anchor == "median":
+            return _median(directions, view.filled)
+        vectors = directions if self.anchor == "mean_normed" else view.keys.float()
+        return (vectors * view.filled.unsqueeze(-1)).sum(-2, keepdim=True)
+
+
+def _median(vectors: Tensor, filled: Tensor) -> Tensor:
+    """Per coordinate over the filled slots: (R, H, N, D) and (R, H, N) bool to (R, H, 1, D)."""
+    ascending = vectors.masked_fill(~filled.unsqueeze(-1), torch.inf).sort(dim=-2).values
+    count = filled.sum(-1)[..., None, None].clamp(min=1)
+    low, high = (
+        ascending.gather(-2, middle.expand(-1, -1, -1, vectors.shape[-1])) for middle in ((count - 1) // 2, count // 2)
+    )
+    return (low + high) / 2
+
+
+def _pairwise_sums(directions: Tensor) -> Tensor:
+    """(R, H, N): sum over j of cos(k_i, k_j), from the cosines themselves.
+
+    In exact arithmetic the sum of the directions gives the same number (and so the ranking of ``mean_normed``) in O(n);
+    whether rounding explains that the paper's table tells the two apart can only be seen from the matrix.
+    """
+    transposed = directions.transpose(-1, -2)
+    return torch.cat([(tile @ transposed).sum(-1) for tile in torch.split(directions, _KEYS_PER_TILE, -2)], -1)

@@ -11,12 +11,14 @@ from torch import Tensor
 
 from policies.allocator import Allocator
 from policies.caote import Correction
+from policies.gemfilter import TokenFilter
 from policies.parts import Protect, Schedule
 from policies.scorer import Scorer, SlotState
 from policies.selection import keep_best, keep_best_of_each, priorities
 from policies.view import CacheView, PolicyError
 
 Rope = Literal["absolute", "cache"]
+LogitScale = Literal["none", "log512"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class Policy:
     """One eviction policy. Frozen, without tensors: the engine holds all state.
 
     ``scorer = None`` is the dense policy, which never evicts and ignores the budget. ``rope="cache"`` means that
-    positions are indices inside the cache: keys are stored unrotated (policies.md 1.5).
+    positions are indices inside the cache: keys are stored unrotated (policies.md 1.5). ``logit_scale="log512"``
+    multiplies attention logits by ln n / ln 512 where n slots are attended (BUZZ; policies.md 3.17, A-33).
     """
 
     name: str
@@ -43,6 +46,9 @@ class Policy:
     allocator: Allocator | None = None
     prompt_stage: PromptStage | None = None
     rope: Rope = "absolute"
+    logit_scale: LogitScale = "none"
+    hindsight: bool = False  # whether the engine shows the dense run's future (the oracle)
+    token_filter: TokenFilter | None = None  # GemFilter: choose prompt tokens, then run dense on them
 
     def __post_init__(self) -> None:
         if self.correction is not None and (self.scorer is None or not self.scorer.nonnegative):
@@ -52,6 +58,10 @@ class Policy:
             )
         if self.rope not in ("absolute", "cache"):
             raise PolicyError(f"Policy '{self.name}' has rope='{self.rope}', which is not one of absolute, cache.")
+        if self.logit_scale not in ("none", "log512"):
+            raise PolicyError(
+                f"Policy '{self.name}' has logit_scale='{self.logit_scale}', which is not one of none, log512."
+            )
         if self.allocator is not None and self.schedule.prompt == "each_block":
             raise PolicyError(
                 f"Policy '{self.name}' allocates budgets of different sizes, which needs the whole prompt: "
@@ -66,6 +76,8 @@ class Policy:
     @property
     def is_dense(self) -> bool:
         """Whether nothing is ever evicted."""
+        if self.token_filter is not None:
+            return False
         return self.scorer is None or (self.schedule.prompt == "never" and self.schedule.decode == "never")
 
     @property
@@ -92,6 +104,15 @@ class Policy:
                 f"(sinks={self.protect.sinks}, recent={self.protect.recent:g}): "
                 f"raise the budget to at least {needed} or lower policy.protect."
             )
+
+    @property
+    def self_visible(self) -> bool:
+        """Whether a token that a head does not admit still attends to itself."""
+        return True
+
+    def admits(self, view: CacheView) -> Tensor:
+        """(R, H) bool: whether a head takes in the single token that arrives. Asked before attention (evict first)."""
+        return view.filled.new_ones(view.filled.shape[:2])
 
     def update(self, view: CacheView) -> Mapping[str, Tensor]:
         """The scorer's state after this chunk, (R, H, N, …) each."""

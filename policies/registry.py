@@ -7,27 +7,52 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from policies.ada import AdaKV
 from policies.allocator import Allocator, SkipLayers
+from policies.buzz import Buzz
 from policies.caote import CAOTE, Correction, FastCAOTE
+from policies.fastgen import FastGen
+from policies.gemfilter import TokenFilter
 from policies.h2o import H2O
+from policies.hashevict import HashEvict
+from policies.headkv import HeadKV
 from policies.keydiff import KeyDiff
+from policies.kvec import KVec
+from policies.l2 import L2
+from policies.oracle import Oracle
 from policies.parts import Protect, Schedule
 from policies.policy import Policy, PromptStage
+from policies.pyramid import PyramidKV
+from policies.random import Random
 from policies.recency import Recency
+from policies.scissorhands import Scissorhands
 from policies.scorer import Scorer
 from policies.snapkv import SnapKV
+from policies.structure import StructuralPolicy, Structure
 from policies.tova import TOVA
 from policies.view import PolicyError
 
 SCORERS: dict[str, Callable[..., Scorer]] = {
     "h2o": H2O,
+    "hashevict": HashEvict,
     "keydiff": KeyDiff,
+    "kvec": KVec,
+    "oracle": Oracle,
+    "l2": L2,
+    "random": Random,
     "recency": Recency,
+    "scissorhands": Scissorhands,
     "snapkv": SnapKV,
     "tova": TOVA,
 }
 CORRECTIONS: dict[str, Callable[..., Correction]] = {"caote": CAOTE, "fastcaote": FastCAOTE}
-ALLOCATORS: dict[str, Callable[..., Allocator]] = {"skip_layers": SkipLayers}
+ALLOCATORS: dict[str, Callable[..., Allocator]] = {
+    "ada": AdaKV,
+    "headkv": HeadKV,
+    "pyramid": PyramidKV,
+    "skip_layers": SkipLayers,
+}
+STRUCTURES: dict[str, Callable[..., Structure]] = {"buzz": Buzz, "fastgen": FastGen}
 
 Part = TypeVar("Part")
 
@@ -49,7 +74,8 @@ def build(config: Mapping[str, Any]) -> Policy:
     for part in settings:
         if part not in PARTS:
             raise PolicyError(f"Policy '{name}' has no part '{part}'. {nearest(part, PARTS)}")
-    return Policy(name=name, **{part: PARTS[part](spec) for part, spec in settings.items()})
+    kind = StructuralPolicy if "structure" in settings else Policy
+    return kind(name=name, **{part: PARTS[part](spec) for part, spec in settings.items()})
 
 
 def _prompt_stage(spec: Mapping[str, Any]) -> PromptStage:
@@ -67,10 +93,16 @@ PARTS: dict[str, Callable[[Any], Any]] = {
     "schedule": lambda spec: _construct("schedule", Schedule, spec),
     "prompt_stage": _prompt_stage,
     "rope": str,
+    "hindsight": bool,
+    "logit_scale": str,
+    "structure": lambda spec: _part("structure", spec, STRUCTURES),
+    "token_filter": lambda spec: _construct("token_filter", TokenFilter, spec),
 }
 
 
-def _part(role: str, spec: str | Mapping[str, Any], known: Mapping[str, Callable[..., Part]]) -> Part:
+def _part(role: str, spec: str | Mapping[str, Any] | Part, known: Mapping[str, Callable[..., Part]]) -> Part:
+    if not isinstance(spec, str | Mapping):
+        return spec  # a part from outside, built already
     parameters = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = str(parameters.pop("name", ""))
     if not name:

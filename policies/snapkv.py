@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,7 @@ from policies.scorer import Stateless
 from policies.view import CacheView, PolicyError
 
 Pooling = Literal["avg", "avg_nopad", "max", "none"]
+PoolOver = Literal["all", "prefix"]
 
 
 def pool_neighbours(scores: Tensor, positions: Tensor, kernel: int, pool: Pooling) -> Tensor:
@@ -43,12 +44,15 @@ class SnapKV(Stateless):
     """Score = pooled column sum over the last ``window`` rows of the chunk; fewer in a short block, 1 in decode (A-06).
 
     KeyDiff and CAOTE state average pooling with kernel 7 and window 32; the LongBench configurations of the public
-    code use max pooling. The window itself stays through ``protect.recent``.
+    code use max pooling. The window itself stays through ``protect.recent``. One-shot originals pool over the slots
+    before the window only (``pool_over="prefix"``); the window then scores 0, which is also CAOTE's reading of A-11
+    that leaves it out.
     """
 
     window: int = 32  # query rows
     kernel: int = 7  # slots
     pool: Pooling = "avg"
+    pool_over: PoolOver = "all"
     nonnegative: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -58,7 +62,12 @@ class SnapKV(Stateless):
             raise PolicyError(f"snapkv needs an odd pooling kernel (1, 3, 5, 7, …), not {self.kernel}.")
         if self.pool not in ("avg", "avg_nopad", "max", "none"):
             raise PolicyError(f"snapkv pool='{self.pool}' is not one of avg, avg_nopad, max, none.")
+        if self.pool_over not in get_args(PoolOver):
+            raise PolicyError(f"snapkv pool_over='{self.pool_over}' is not one of all, prefix.")
 
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N)."""
-        return pool_neighbours(view.attention.received(self.window), view.positions, self.kernel, self.pool)
+        pooled = view.positions
+        if self.pool_over == "prefix":
+            pooled = pooled.masked_fill(pooled >= view.per_row(view.lengths) - self.window, -1)
+        return pool_neighbours(view.attention.received(self.window), pooled, self.kernel, self.pool)

@@ -67,6 +67,7 @@ class CacheView:
     prompt_lengths: tuple[int, ...] = ()  # tokens of the whole prompt
     token_ids: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # (R, T) int64, the sequence so far
     arriving: Tensor = field(default_factory=lambda: torch.zeros(0))  # (R, H, m, D) keys of the chunk
+    future: Tensor | None = None  # (R, H, N) attention from later queries of the dense run, for the oracle only
     kept_before: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # (R, T) earlier layers that kept a token
 
     @property

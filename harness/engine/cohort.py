@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,13 +42,20 @@ class Group:
 class Cohort:
     """The mutable state of one lockstep run. ``rows`` must be sorted so that equal policies are neighbours."""
 
-    def __init__(self, rows: Sequence[Row], prompting: Prompting, layers: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        prompting: Prompting,
+        layers: int,
+        device: torch.device,
+        chunks: Sequence[Sequence[tuple[int, int]]] | None = None,
+    ) -> None:
         for reason in (reason_against(row.policy, prompting) for row in rows):
             if reason:
                 raise PolicyError(reason)
-        self.rows = rows
+        self.rows, self.prompting = rows, prompting
         self.device = device
-        self.chunks = [
+        self.chunks = chunks or [
             prompting.chunks(len(row.tokens), row.total_tokens if row.policy.is_dense else row.budget) for row in rows
         ]
         tail = max(stop - start for plan in self.chunks for start, stop in plan[1:] or [(0, 1)])
@@ -68,6 +75,8 @@ class Cohort:
         self.targets: tuple[int, ...]
         self.watchers: Sequence[Watcher] = ()
         self.rope: CacheRope | None = None  # positions inside the cache, set by the driver where a policy asks for them
+        self.passes = 0  # forward passes begun
+        self.future: Mapping[int, Tensor] = {}  # by layer: (passes, R, H, T + new), for the oracle
         self.fed = torch.zeros(len(rows), max(row.total_tokens for row in rows), dtype=torch.long, device=device)
         self.kept_before: Tensor  # (R, T) int32: layers of this pass that kept a token in some head (K-VEC)
 
@@ -79,6 +88,7 @@ class Cohort:
     def begin(self, feed: Feed, phase: Phase) -> None:
         """Fix everything that all layers of this pass share."""
         self.feed, self.phase = feed, phase
+        self.passes += 1
         self.visible = self._visible() if self.uniform else None
         self.kept_before = torch.zeros_like(self.fed, dtype=torch.int32)
         for row, width in enumerate(feed.widths):
@@ -120,6 +130,14 @@ class Cohort:
         places = torch.where(kept & (positions >= 0), positions, self.fed.shape[1]).long().flatten(1)
         held = torch.zeros(len(self.rows), self.fed.shape[1] + 1, dtype=torch.bool, device=self.device)
         self.kept_before += held.scatter_(1, places, True)[:, :-1]
+
+    def future_of(self, layer: int, group: Group, positions: Tensor) -> Tensor | None:
+        """(r, H, n): what the dense run's later passes give to the tokens at these (r, H, n) places."""
+        if not group.policy.hindsight:
+            return None
+        recorded = self.future[layer][:, group.rows]
+        after_this = recorded[min(self.passes, len(recorded)) - 1]
+        return after_this.gather(-1, positions.clamp(min=0).long())
 
     def _visible(self) -> Tensor:
         counts = torch.tensor(self.counts, device=self.device).view(-1, 1, 1)

@@ -6,14 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 
+from harness.engine.attention import attend
 from harness.engine.cohort import Cohort
 from harness.engine.layer_pass import LayerPass
 from harness.engine.rows import EngineError
 from harness.engine.settle import evict_first, settle
 
+GLANCE = "kvreplica_glance"
 NAME = "kvreplica_slots"  # a name without a mask function: transformers then builds no mask for it
 
 
@@ -51,6 +54,35 @@ def slots_enabled(model: PreTrainedModel) -> Iterator[None]:
     model.set_attn_implementation(NAME)
     try:
         yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+class _Reached(Exception):  # noqa: N818, it is a signal and not an error
+    """Ends a forward pass once its layer has been seen."""
+
+
+@contextmanager
+def layer_reached(model: PreTrainedModel, layer: int) -> Iterator[list[tuple[Tensor, Tensor]]]:
+    """A pass over a prompt that ends at a layer. The list then holds that layer's query (R, H·G, T, D) and keys
+    (R, H, T, D); the layers before attend causally over everything and keep nothing."""
+    found: list[tuple[Tensor, Tensor]] = []
+
+    def glance(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, scaling: float, **kwargs: Any) -> Any:
+        if module.layer_idx == layer:
+            found.append((query, key))
+            raise _Reached
+        length = query.shape[2]
+        causal = torch.ones(1, 1, length, length, dtype=torch.bool, device=query.device).tril()
+        return attend(query, key, value, causal, scaling, kwargs.get("softcap")), None
+
+    AttentionInterface.register(GLANCE, glance)
+    before = model.config._attn_implementation
+    model.set_attn_implementation(GLANCE)
+    try:
+        yield found
+    except _Reached:
+        pass
     finally:
         model.set_attn_implementation(before)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import log
 
 import torch
 from torch import Tensor
@@ -44,6 +45,12 @@ class LayerPass:
             visible = cohort.feed.visible(layer.slot_positions >= 0)
         if cohort.rope is not None:
             query, keys = _at_cache_positions(cohort.rope, query, keys, positions)
+        for group in cohort.groups:
+            if group.policy.logit_scale == "log512":
+                attended = (positions[group.rows, 0] >= 0).sum(-1)[:, None, None, None]
+                query = query.index_copy(
+                    0, _indices(group, query), query[group.rows] * (attended.log() / log(512)).to(query.dtype)
+                )
         return LayerPass(cohort, layer, index, query, keys, values, positions, visible, scaling, softcap)
 
     def attend(self) -> Tensor:
@@ -80,6 +87,7 @@ class LayerPass:
             prompt_lengths=tuple(len(row.tokens) for row in cohort.rows[rows]),
             token_ids=cohort.fed[rows],
             arriving=self.layer.chunk_keys[rows],
+            future=cohort.future_of(self.index, group, self.positions[rows]),
             kept_before=cohort.kept_before[rows],
         )
 
@@ -97,6 +105,10 @@ class LayerPass:
             lengths=tuple(length - width for length, width in zip(whole.lengths, widths, strict=True)),
             budgets=tuple(budget - width for budget, width in zip(whole.budgets, widths, strict=True)),
         )
+
+
+def _indices(group: Group, like: Tensor) -> Tensor:
+    return torch.arange(group.rows.start, group.rows.stop, device=like.device)
 
 
 def _at_cache_positions(rope: CacheRope, query: Tensor, keys: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -10,11 +11,15 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from harness.engine.cohort import Cohort
+from harness.engine.hindsight import Recorder
 from harness.engine.hook import refuse_unsupported, slots_enabled
 from harness.engine.rope import CacheRope
 from harness.engine.rows import EngineError, Outcome, Prompting, Row
 from harness.engine.step import Feed
+from harness.engine.support import reason_against
+from harness.engine.token_filter import Filtered, filter_prompts
 from harness.engine.watch import Watcher
+from policies import DENSE, PolicyError
 
 Observer = Callable[[int], None]  # told after each pass how many tokens were fed
 
@@ -41,29 +46,17 @@ class Engine:
         Rows are independent: what a row yields does not depend on its company (up to the rounding of batched matrix
         products). Raises `EngineError` or `PolicyError` before anything is computed.
         """
-        order, cohort = self._cohort(rows, prompting)
-        produced: list[list[int]] = [[] for _ in order]
+        filtered = self._filtered(rows, prompting)
+        order, cohort = self._cohort([each.row for each in filtered], prompting)
         with slots_enabled(self.model):
-            pending = self._read_prompts(cohort, observe)
-            wants = [row.max_new_tokens > 0 for row in cohort.rows]
-            while any(wants):
-                pieces: list[list[int]] = []
-                for index, token in enumerate(pending):
-                    if wants[index]:
-                        produced[index].append(token)
-                        finished = len(produced[index]) == cohort.rows[index].max_new_tokens
-                        wants[index] = not finished and token not in self.stops
-                    pieces.append([token] if wants[index] else [])
-                if any(wants):
-                    feed = Feed.of(pieces, cohort.lengths, cohort.device)
-                    pending = self._forward(cohort, feed, "decode", 1)[:, -1].argmax(-1).tolist()
-                    observe(sum(feed.widths))
+            self._look_ahead(cohort)
+            produced = self._decode(cohort, self._read_prompts(cohort, observe), observe)
         ledgers = cohort.tally.ledgers(cohort.cache, cohort.lengths)
         outcomes = [
             Outcome(ledger, [token for token in tokens if token not in self.stops])
             for ledger, tokens in zip(ledgers, produced, strict=True)
         ]
-        return _in_callers_order(outcomes, order)
+        return [each.charged(o) for each, o in zip(filtered, _in_callers_order(outcomes, order), strict=True)]
 
     @torch.inference_mode()
     def perplexity(self, rows: Sequence[Row], prompting: Prompting, observe: Observer = _ignore) -> list[Outcome]:
@@ -86,6 +79,7 @@ class Engine:
                     losses[index].append(F.cross_entropy(predicted, target, reduction="none"))
 
         with slots_enabled(self.model):
+            self._look_ahead(cohort)
             self._read_prompts(cohort, observe, collect)
         ledgers = cohort.tally.ledgers(cohort.cache, cohort.lengths)
         outcomes = [
@@ -93,6 +87,14 @@ class Engine:
             for ledger, parts in zip(ledgers, losses, strict=True)
         ]
         return _in_callers_order(outcomes, order)
+
+    def _filtered(self, rows: Sequence[Row], prompting: Prompting) -> list[Filtered]:
+        """Rows whose policy filters tokens, after their first pass; the others as they are."""
+        refuse_unsupported(self.config, max(row.total_tokens for row in rows))
+        for row in rows:
+            if reason := reason_against(row.policy, prompting):
+                raise PolicyError(reason)
+        return filter_prompts(self.model, rows)
 
     def _cohort(self, rows: Sequence[Row], prompting: Prompting) -> tuple[list[int], Cohort]:
         """Rows sorted so that equal policies are neighbours, and the order to undo it."""
@@ -130,6 +132,35 @@ class Engine:
         cohort.tally.close_prompt(cohort.cache)
         return following
 
+    def _decode(self, cohort: Cohort, pending: list[int], observe: Observer) -> list[list[int]]:
+        """Greedy decode from each row's first generated token; rows end at a stop token or at their limit."""
+        produced: list[list[int]] = [[] for _ in cohort.rows]
+        wants = [row.max_new_tokens > 0 for row in cohort.rows]
+        while any(wants):
+            pieces: list[list[int]] = []
+            for index, token in enumerate(pending):
+                if wants[index]:
+                    produced[index].append(token)
+                    finished = len(produced[index]) == cohort.rows[index].max_new_tokens
+                    wants[index] = not finished and token not in self.stops
+                pieces.append([token] if wants[index] else [])
+            if any(wants):
+                feed = Feed.of(pieces, cohort.lengths, cohort.device)
+                pending = self._forward(cohort, feed, "decode", 1)[:, -1].argmax(-1).tolist()
+                observe(sum(feed.widths))
+        return produced
+
+    def _look_ahead(self, cohort: Cohort) -> None:
+        """Where the oracle takes part: the dense run of the same prompts in the same chunks, recorded."""
+        if not any(row.policy.hindsight for row in cohort.rows):
+            return
+        recorder = Recorder()
+        dense = [replace(row, policy=replace(DENSE, rope=row.policy.rope), budget=0) for row in cohort.rows]
+        ahead = Cohort(dense, cohort.prompting, cohort.layers, cohort.device, cohort.chunks)
+        ahead.rope, ahead.watchers = cohort.rope, (recorder,)
+        self._decode(ahead, self._read_prompts(ahead, _ignore), _ignore)
+        cohort.future = recorder.future()
+
     def _forward(self, cohort: Cohort, feed: Feed, phase: str, logits_to_keep: int) -> Tensor:
         """One pass over all layers, evictions included. Returns logits (R, m or logits_to_keep, vocabulary)."""
         cohort.begin(feed, phase)  # type: ignore[arg-type]
@@ -143,7 +174,7 @@ class Engine:
         )
         cohort.finish()
         logits: Tensor = output.logits
-        for watcher in self.watchers:
+        for watcher in cohort.watchers:
             watcher.predicted(cohort, logits)
         return logits
 

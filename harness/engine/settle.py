@@ -27,8 +27,10 @@ def evict_first(work: LayerPass) -> tuple[LayerPass, Spared]:
         choice, is_nan = group.policy.keep(view)
         cohort.tally.called(group.rows, over, is_nan)
         arriving = work.positions[group.rows, :, work.layer.fill :] >= 0
-        spared[index] = torch.cat([choice, arriving], -1)
-        hidden[group.rows, :, : work.layer.fill] = ~choice
+        refused = arriving & ~group.policy.admits(view).unsqueeze(-1)
+        spared[index] = torch.cat([choice, arriving & ~refused], -1)
+        unseen = torch.zeros_like(refused) if group.policy.self_visible else refused  # padding goes on seeing itself
+        hidden[group.rows] = torch.cat([~choice, unseen], -1)
     return (work.hiding(hidden) if spared else work), spared
 
 

@@ -7,17 +7,51 @@ from functools import cache
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from harness.engine import Prompting
+from harness.engine.support import reason_against
 from harness.listing import CONF, names
-from policies import Policy, build
+from harness.models import ModelSpec
+from harness.policy_config import policy_from
+from policies import Policy
+
+PRESETS = tuple(names("policy"))
+FOR_ONE_MODEL = (
+    "gemfilter/llama31-8b",
+    "headkv_r",
+    "headkv_r2",
+    "kvec",
+    "outside",
+)  # need depth, profile, heads, a class
 
 
 @cache
 def policy(name: str) -> Policy:
     """The policy that ``policy=<name>`` gives."""
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        config = compose("config", overrides=[f"policy={name}"])
-    return build(OmegaConf.to_container(config.policy))
+        config = OmegaConf.to_container(compose("config", overrides=[f"policy={name}"]), resolve=True)
+    return policy_from(config["policy"], ModelSpec.parse(config["model"]))
 
 
-PRESETS = tuple(names("policy"))
-EVICTING = tuple(name for name in PRESETS if not policy(name).is_dense)
+EVICTING = tuple(name for name in PRESETS if name not in FOR_ONE_MODEL and not policy(name).is_dense)
+
+
+def evicting_in(feed: Prompting, budget: int) -> list[str]:
+    """Presets that work in this regime and whose protected slots fit the budget."""
+    return [
+        name
+        for name in EVICTING
+        if not reason_against(policy(name), feed) and policy(name).protect.smallest_budget() <= budget
+    ]
+
+
+def runs_on(config, chosen: Policy) -> bool:
+    """Whether this architecture can run the policy: positions inside the cache need one plain rotary table."""
+    return chosen.rope == "absolute" or config.model_type != "gemma3_text"
+
+
+def alike_groups(chosen: list[str]) -> list[list[str]]:
+    """Names that may share a cohort: ragged caches and positions inside the cache run apart."""
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for name in chosen:
+        groups.setdefault((policy(name).rope, policy(name).uniform), []).append(name)
+    return list(groups.values())

@@ -34,9 +34,13 @@ def run_layer(
     prompt_chunks: int,
     prompting: Prompting | None = None,
     rope: CacheRope | None = None,
+    tokens: Sequence[int] | None = None,
 ) -> list[Step]:
-    """One layer; ``chunks``: (q (H·G, m, D), k (H, m, D), v (H, m, D)), the first ``prompt_chunks`` the prompt."""
-    return run_layers(policy, [chunks], budget, prompt_chunks, prompting, rope)[0]
+    """One layer; ``chunks``: (q (H·G, m, D), k (H, m, D), v (H, m, D)), the first ``prompt_chunks`` the prompt.
+
+    ``tokens``: ids of prompt and generation, for policies that read them.
+    """
+    return run_layers(policy, [chunks], budget, prompt_chunks, prompting, rope, tokens)[0]
 
 
 def run_layers(
@@ -46,12 +50,14 @@ def run_layers(
     prompt_chunks: int,
     prompting: Prompting | None = None,
     rope: CacheRope | None = None,
+    tokens: Sequence[int] | None = None,
 ) -> list[list[Step]]:
     """Several layers in lockstep, as a model runs them: ``layers[l]`` are the chunks of layer l."""
     chunks = layers[0]
     sizes = [query.shape[1] for query, _, _ in chunks]
     length, decoded = sum(sizes[:prompt_chunks]), len(chunks) - prompt_chunks
-    row = Row([0] * length, policy, budget, decoded + 1)
+    fed = [0] * sum(sizes) if tokens is None else list(tokens)
+    row = Row(fed[:length], policy, budget, decoded + 1)
     plan = prompting or (Prompting("one_shot") if prompt_chunks == 1 else Prompting("blocked", sizes[0]))
     cohort = Cohort([row], plan, layers=len(layers), device=torch.device("cpu"))
     cohort.rope = rope
@@ -59,7 +65,7 @@ def run_layers(
     start = 0
     for number, size in enumerate(sizes):
         phase = "prompt" if number < prompt_chunks else "decode"
-        cohort.begin(Feed.of([[0] * size], [start], cohort.device), phase)
+        cohort.begin(Feed.of([fed[start : start + size]], [start], cohort.device), phase)
         for index, layer in enumerate(cohort.cache.layers):
             query, keys, values = layers[index][number]
             seen_keys, seen_values = layer.update(keys[None], values[None])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from presets import EVICTING, PRESETS, policy
+from presets import evicting_in, policy
 from tiny import prompt, tiny_model
 
 from harness.engine import Engine, Prompting, Row, cohort
@@ -43,34 +43,51 @@ def caches(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("feed", FEEDS, ids=str)
-@pytest.mark.parametrize("name", PRESETS)
+BYTES_PER_SLOT = 3 * 2 * (8 + 8) * 4  # 3 layers, 2 heads, 8 numbers for K and for V, 4 bytes
+GRID = [(name, feed) for feed in FEEDS[1:] for name in evicting_in(feed, 64)]
+
+
+@pytest.mark.parametrize(("name", "feed"), GRID, ids=str)
 def test_no_policy_in_any_regime_holds_more_than_it_may(engine, caches, name, feed):
-    budget = 40
-    (outcome,) = engine.generate([Row(prompt(LENGTH), policy(name), budget, NEW)], feed)
-    (run,) = caches
+    chosen = policy(name)
+    budget = 64 if chosen.protect.smallest_budget() > 40 else 40
+    (outcome,) = engine.generate([Row(prompt(LENGTH), chosen, budget, NEW)], feed)
     ledger = outcome.ledger
     assert ledger.invalid == ""
-    if policy(name).is_dense:
-        assert run.most == LENGTH + NEW - 1 == ledger.slots_kept_max
+    assert ledger.slots_requested == budget
+    grown = NEW - 1 if chosen.schedule.decode == "never" else 0  # the last token is never fed
+    if chosen.keeps_to_budget:
+        assert ledger.kv_bytes <= (budget + grown) * BYTES_PER_SLOT
+    if not chosen.uniform or chosen.token_filter is not None:
         return
-    assert run.most == budget == ledger.slots_kept_max == ledger.slots_requested
-    assert ledger.slots_kept_mean == budget
-    assert budget < ledger.slots_peak <= budget + feed.widest(LENGTH, budget)
-    assert ledger.tokens_evicted == LENGTH + NEW - 1 - budget
-    # 3 layers, 2 heads, 8 numbers for K and for V, 4 bytes
-    assert ledger.kv_bytes == budget * 3 * 2 * (8 + 8) * 4
+    run = caches[-1]
+    assert run.most == budget + grown == ledger.slots_kept_max
+    assert ledger.slots_kept_mean == budget + grown
+    assert budget <= ledger.slots_peak <= budget + feed.widest(LENGTH, budget)
+    if chosen.schedule.evict_first and feed.regime == "token_fed":
+        assert ledger.slots_peak == budget
+    assert ledger.tokens_evicted == LENGTH + NEW - 1 - budget - grown
+    assert ledger.kv_bytes == (budget + grown) * BYTES_PER_SLOT
     tail = 1 if feed.regime in ("one_shot", "token_fed") else feed.block_size
-    assert run.cache.allocated_bytes() == (budget + tail) * 3 * 2 * (8 + 8) * 4
+    capacity = budget + (NEW if chosen.schedule.decode == "never" else 0)
+    assert run.cache.allocated_bytes() == (capacity + tail) * BYTES_PER_SLOT
 
 
-@pytest.mark.parametrize("name", EVICTING)
-def test_positions_stay_unique_and_in_range(engine, caches, name):
-    engine.generate([Row(prompt(LENGTH), policy(name), 40, NEW)], Prompting("blocked", 16))
-    for layer in caches[0].cache.layers:
-        for head in layer.positions[0]:
+@pytest.mark.parametrize("feed", FEEDS, ids=str)
+def test_dense_holds_everything(engine, caches, feed):
+    (outcome,) = engine.generate([Row(prompt(LENGTH), policy("dense"), 0, NEW)], feed)
+    assert caches[0].most == LENGTH + NEW - 1 == outcome.ledger.slots_kept_max
+    assert outcome.ledger.slots_requested == -1
+    assert outcome.ledger.invalid == ""
+
+
+@pytest.mark.parametrize(("name", "feed"), GRID[::3], ids=str)
+def test_positions_stay_unique_and_in_range(engine, caches, name, feed):
+    engine.generate([Row(prompt(LENGTH), policy(name), 64, NEW)], feed)
+    for layer in caches[-1].cache.layers:
+        for head in layer.slot_positions[0]:
             held = head[head >= 0]
-            assert len(held.unique()) == len(held) == 40
+            assert len(held.unique()) == len(held)
             assert held.max() < LENGTH + NEW
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from presets import EVICTING, policy
+from presets import alike_groups, evicting_in, policy
 from tiny import prompt, tiny_model
 
 from harness.engine import Engine, Prompting, Row
@@ -17,32 +19,35 @@ def engine():
     return Engine(tiny_model("llama"))
 
 
-@pytest.fixture(scope="module")
-def mixture():
-    """Unequal prompts, unequal budgets, all policies and dense: more different than any real cohort."""
-    rows = [Row(prompt(30, seed), DENSE, max_new_tokens=6) for seed in range(2)]
-    for number, name in enumerate(EVICTING):
-        budget = 40 if policy(name).protect.smallest_budget() > 16 else 16
-        rows.append(Row(prompt(50 + number, number), policy(name), budget, 8))
-        rows.append(Row(prompt(47, number), policy(name), budget + 3, 5))
-    return rows
+def mixtures(feed):
+    """Unequal prompts, unequal budgets, many policies and dense: more different than any real cohort."""
+    for number, alike in enumerate(alike_groups(evicting_in(feed, 64))):
+        rope = policy(alike[0]).rope
+        rows = [Row(prompt(30, seed), replace(DENSE, rope=rope), max_new_tokens=6) for seed in range(2)]
+        for seed, name in enumerate(alike):
+            budget = 64 if policy(name).protect.smallest_budget() > 16 else 16
+            rows.append(Row(prompt(50 + seed, number), policy(name), budget, 8))
+            rows.append(Row(prompt(47, seed), policy(name), budget + 3, 5))
+        yield rows
 
 
 @pytest.mark.parametrize("feed", FEEDS, ids=str)
-def test_a_batch_of_unequal_rows_agrees_with_one_by_one(engine, mixture, feed):
-    together = engine.generate(mixture, feed)
-    alone = [engine.generate([row], feed)[0] for row in mixture]
-    assert [outcome.tokens for outcome in together] == [outcome.tokens for outcome in alone]
-    assert [outcome.ledger for outcome in together] == [outcome.ledger for outcome in alone]
+def test_a_batch_of_unequal_rows_agrees_with_one_by_one(engine, feed):
+    for mixture in mixtures(feed):
+        together = engine.generate(mixture, feed)
+        alone = [engine.generate([row], feed)[0] for row in mixture]
+        assert [outcome.tokens for outcome in together] == [outcome.tokens for outcome in alone]
+        assert [outcome.ledger for outcome in together] == [outcome.ledger for outcome in alone]
 
 
 @pytest.mark.parametrize("feed", FEEDS[::2], ids=str)
-def test_perplexity_in_a_batch_agrees_with_one_by_one(engine, mixture, feed):
-    together = engine.perplexity(mixture, feed)
-    for row, outcome in zip(mixture, together, strict=True):
-        (single,) = engine.perplexity([row], feed)
-        # Batched matrix products may sum in another order: rounding only.
-        assert outcome.nll == pytest.approx(single.nll, abs=1e-4)
+def test_perplexity_in_a_batch_agrees_with_one_by_one(engine, feed):
+    for mixture in mixtures(feed):
+        together = engine.perplexity(mixture, feed)
+        for row, outcome in zip(mixture, together, strict=True):
+            (single,) = engine.perplexity([row], feed)
+            # Batched matrix products may sum in another order: rounding only.
+            assert outcome.nll == pytest.approx(single.nll, abs=1e-4)
 
 
 def test_a_sample_after_another_equals_the_sample_alone(engine):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from policies import CacheView
@@ -16,6 +18,28 @@ class Received:
     def received(self, last_rows: object) -> torch.Tensor:
         assert self.sums is not None, "this example gives no attention"
         return self.sums
+
+
+@dataclass(frozen=True)
+class Given:
+    """An attention made of what an example says: column sums (R, H, N), their band, queries (R, H·G, m, D), rows."""
+
+    sums: torch.Tensor | None = None
+    band: torch.Tensor | None = None
+    asked: torch.Tensor | None = None
+    chunk: int = 1
+
+    def received(self, last_rows: object) -> torch.Tensor:
+        return self.sums
+
+    def received_within(self, distance: torch.Tensor) -> torch.Tensor:
+        return self.band
+
+    def queries(self, last_rows: object) -> torch.Tensor:
+        return self.asked
+
+    def rows(self, last_rows: object) -> torch.Tensor:
+        return torch.tensor([[[self.chunk]]])
 
 
 def view(

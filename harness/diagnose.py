@@ -1,0 +1,116 @@
+"""``python -m harness.diagnose what=[kept,coverage] model=… policy=… task=…``: look inside one cell.
+
+Takes every setting of ``python -m harness``; ``limit`` is 1 sample where none is given. Frames go to
+``<results_dir>/diagnostics/<cell>/<diagnostic>/<sample>.parquet``. Tasks that generate are diagnosed on the dense
+model's own answer, fed token by token, so that all policies are compared on the same tokens.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from rich.table import Table
+
+from harness import provenance
+from harness.__main__ import _stop, _unknown_option, _unreadable
+from harness.cells import Cell
+from harness.diagnostics import DIAGNOSTICS, check, chosen, diagnose
+from harness.diagnostics.forced import dense_continuation
+from harness.errors import MENDABLE, UserError
+from harness.listing import CONF
+from harness.models import eos_token_ids, pick_device
+from harness.plan import Job, plan
+from harness.store import Store, write_atomically
+from harness.terminal import console, say
+
+
+def main() -> None:
+    """Exit code 0 = written, 2 = something the user can mend, in one sentence on stderr."""
+    try:
+        run(sys.argv[1:])
+    except MENDABLE as error:
+        _stop(str(error))
+    except MissingConfigException as error:
+        _stop(_unknown_option(error))
+    except (HydraException, OmegaConfBaseException) as error:
+        _stop(_unreadable(str(error)))
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Diagnose and write. Raises the errors of `harness.errors.MENDABLE`."""
+    config = _composed(arguments)
+    what = config.pop("what", None) or []
+    if not isinstance(what, list):
+        raise UserError(f"what={what} is not a list: write what=[{what}].")
+    chosen(what)
+    cell = Cell.parse(config)
+    check(cell.policy, what)
+    limit = 1 if config["limit"] is None else config["limit"]
+    if not isinstance(limit, int) or limit < 1:
+        raise UserError(f"limit={limit} leaves nothing to diagnose: give the number of samples, at least 1.")
+    store = Store(Path(config["results_dir"]) / "diagnostics")
+    jobs = plan(cell.model, [cell], store, limit).jobs
+    store.check_writable()
+    device = pick_device(config["device"])
+    model = cell.model.load(device)
+    store.describe(cell.id, {**cell.labels(), "config": cell.identity, **provenance.record(device)})
+    frames = [_diagnosed(model, job, what) for job in jobs]
+    folder = store.root / cell.id
+    for job, by_name in zip(jobs, frames, strict=True):
+        for name, frame in by_name.items():
+            _write(frame, folder / name / f"{job.sample.id.replace('/', '_')}.parquet")
+    for name in what:
+        _show(name, pd.concat([by_name[name] for by_name in frames], ignore_index=True))
+    for sentence in sorted({each.attrs["invalid"] for by_name in frames for each in by_name.values()} - {""}):
+        say(f"[bold red]Invalid[/]: {sentence}")
+    say(f"Frames: {folder}")
+
+
+def _composed(arguments: Sequence[str]) -> dict[str, Any]:
+    """The configuration of the main command, and ``what``, which only this command has."""
+    overrides = [f"+{each}" if each.startswith("what=") else each for each in arguments]
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        config = OmegaConf.to_container(compose("config", overrides=overrides), resolve=True)
+    assert isinstance(config, dict)
+    return {str(key): value for key, value in config.items()}
+
+
+def _diagnosed(model: Any, job: Job, what: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """The frames of one sample, with its id in front."""
+    row, prompting = job.row, job.cell.prompting
+    continuation = dense_continuation(model, row.tokens, row.max_new_tokens, eos_token_ids(model), prompting)
+    frames = diagnose(model, row.tokens, row.policy, row.budget, prompting, what, continuation)
+    for frame in frames.values():
+        frame.insert(0, "sample_id", job.sample.id)
+    return frames
+
+
+def _write(frame: pd.DataFrame, file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, frame.to_parquet(index=False))
+
+
+def _show(name: str, frame: pd.DataFrame) -> None:
+    """The short table of a diagnostic, over all samples."""
+    if frame.empty:
+        say(f"{name}: nothing to show, the budget holds the whole sequence.")
+        return
+    summary = DIAGNOSTICS[name].summary(frame)
+    table = Table(title=f"{name}, {len(frame):,} rows", title_justify="left")
+    for column in summary.columns:
+        table.add_column(str(column), justify="right")
+    for line in summary.to_dict("records"):
+        table.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in line.values()))
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""A run whose tokens are all given: the prompt in its regime, then tokens fed one by one as decode steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from transformers import PreTrainedModel
+
+from harness.engine import Engine, Ledger, Outcome, Prompting, Row
+from harness.engine.hook import slots_enabled
+from harness.engine.step import Feed
+from harness.engine.watch import Watcher
+from policies import DENSE
+
+
+class Forced(Engine):
+    """`Engine.perplexity` with a continuation: eviction in decode is measured on tokens that are the same for all.
+
+    In the one-shot regime every prompt token is predicted before the only eviction; what eviction does shows in the
+    continuation alone.
+    """
+
+    @torch.inference_mode()
+    def follow(self, row: Row, continuation: Sequence[int], prompting: Prompting) -> Ledger:
+        """Feed ``row.tokens``, then every token of ``continuation``; watchers see each pass and all its logits."""
+        whole = replace(row, max_new_tokens=len(continuation))
+        _, cohort = self._cohort([whole], prompting)
+        with slots_enabled(self.model):
+            self._look_ahead(cohort)
+            self._read_prompts(cohort, lambda fed: None, lambda feed, logits: None)  # a collector asks for all logits
+            for token in continuation:
+                self._forward(cohort, Feed.of([[token]], cohort.lengths, cohort.device), "decode", 1)
+        (ledger,) = cohort.tally.ledgers(cohort.cache, cohort.lengths)
+        return ledger
+
+
+def follow(
+    model: PreTrainedModel, row: Row, continuation: Sequence[int], prompting: Prompting, watchers: Sequence[Watcher]
+) -> Ledger:
+    """One watched run. Raises `EngineError` or `PolicyError` before anything is computed."""
+    return Forced(model, watchers=watchers).follow(row, continuation, prompting)
+
+
+def dense_continuation(
+    model: PreTrainedModel, tokens: Sequence[int], new_tokens: int, eos: Sequence[int], prompting: Prompting
+) -> list[int]:
+    """What the model says without eviction, at most ``new_tokens``: the tokens on which runs are compared."""
+    if not new_tokens:
+        return []
+    (outcome,) = Engine(model, eos).generate([Row(tokens, DENSE, 0, new_tokens)], prompting)
+    assert isinstance(outcome, Outcome)
+    return outcome.tokens

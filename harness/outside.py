@@ -1,0 +1,73 @@
+"""Policies and parts from outside of this repository: the one place where a class is found by its dotted name.
+
+A configuration file can name any class, and importing a module runs it. So a name is only followed into packages that
+the user has listed (``trusted=[my_pkg]``) or has installed with an entry point in the group ``kvreplica.policies``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from harness.errors import UserError
+from policies import Policy, nearest
+
+ENTRY_POINTS = "kvreplica.policies"
+
+
+def construct(spec: Mapping[str, Any], trusted: Collection[str]) -> Any:
+    """What ``{_target_: package.Class, **parameters}`` or ``{entry_point: name, **parameters}`` describes.
+
+    Raises `UserError` for packages that are not trusted, names that do not exist and parameters that do not fit.
+    """
+    parameters = {key: value for key, value in spec.items() if key not in ("_target_", "entry_point", "name")}
+    factory = _installed(spec["entry_point"]) if "entry_point" in spec else _imported(str(spec["_target_"]), trusted)
+    try:
+        return factory(**parameters)
+    except TypeError as error:
+        raise UserError(f"{spec.get('_target_', spec.get('entry_point'))} cannot be built: {error}.") from error
+
+
+def is_outside(spec: Any) -> bool:
+    """Whether a part of a configuration names a class instead of one of our parts."""
+    return isinstance(spec, Mapping) and ("_target_" in spec or "entry_point" in spec)
+
+
+def as_policy(thing: Any) -> Policy:
+    """A policy as it is; a scorer becomes the plain policy that ranks by it, under the name of its class."""
+    if hasattr(thing, "keep"):
+        return thing  # type: ignore[no-any-return]
+    if hasattr(thing, "score"):
+        return Policy(type(thing).__name__.lower(), scorer=thing)
+    raise UserError(f"{type(thing).__name__} is neither a policy (with keep) nor a scorer (with score).")
+
+
+def _imported(target: str, trusted: Collection[str]) -> Any:
+    module_name, _, name = target.rpartition(".")
+    package = target.partition(".")[0]
+    if not module_name:
+        raise UserError(f"_target_={target} has no module: write the whole name, for example my_pkg.{target}.")
+    if package not in {"policies", *trusted}:
+        raise UserError(
+            f"_target_={target} would run code of the package '{package}', which is not on the list of trusted "
+            f"packages: add trusted=[{package}] if you trust it."
+        )
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UserError(f"_target_={target} cannot be imported: {error}. Is the package on PYTHONPATH?") from error
+    if not hasattr(module, name):
+        raise UserError(f"The module {module_name} has no '{name}'. {nearest(name, vars(module))}")
+    return getattr(module, name)
+
+
+def _installed(name: str) -> Any:
+    found = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+    if name not in found:
+        raise UserError(
+            f"No installed package offers the policy '{name}' (entry points in the group {ENTRY_POINTS}). "
+            f"{nearest(name, found) if found else 'None is installed.'}"
+        )
+    return found[name].load()

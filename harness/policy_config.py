@@ -1,0 +1,19 @@
+"""From the ``policy`` group to a policy: what needs files, a tokenizer or other people's code is filled in here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from harness.models import ModelSpec
+from harness.outside import as_policy, construct, is_outside
+from harness.profiles.files import with_profile
+from policies import Policy, build
+
+
+def policy_from(config: Mapping[str, Any], model: ModelSpec, trusted: Collection[str] = ()) -> Policy:
+    """Raises the errors of `harness.errors.MENDABLE`."""
+    if is_outside(config):
+        return as_policy(construct(config, trusted))
+    parts = {key: construct(spec, trusted) if is_outside(spec) else spec for key, spec in config.items()}
+    return build(with_profile(parts, model))

@@ -1,0 +1,21 @@
+"""L2: keys of low norm attract attention, so high norms are evicted (Devoto et al. 2024; policies.md, 3.13)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from policies.scorer import Stateless
+from policies.view import CacheView
+
+
+@dataclass(frozen=True)
+class L2(Stateless):
+    """Score = minus the key's norm. Rotations such as RoPE do not change it; no attention is needed."""
+
+    def score(self, view: CacheView) -> Tensor:
+        """(R, H, N), fp32 because in bf16 many norms tie."""
+        norms: Tensor = torch.linalg.vector_norm(view.keys.float(), dim=-1)
+        return -norms

@@ -1,0 +1,78 @@
+"""PyramidKV: a budget that falls linearly over the layers (Cai et al. 2024; policies.md, 3.7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import floor
+from typing import Literal, get_args
+
+from torch import Tensor
+
+from policies.rounding import as_written, largest_remainder
+from policies.view import CacheView, PolicyError
+
+LayerSchedule = Literal["exact", "public_code"]
+
+
+@lru_cache(maxsize=4096)
+def prefix_slots(base: int, prefix: int, layers: int, beta: float, schedule: LayerSchedule) -> tuple[int, ...]:
+    """Slots of every layer before its window, first layer first, for an average of ``base`` per layer.
+
+    ``prefix`` are the prompt's tokens before the window: the first layer never gets more, and what it cannot use
+    goes to the layers behind it. ``exact`` rounds a real-valued line so that the total is layers x base;
+    ``public_code`` rounds the step down, which allocates up to 15 % more (A-26).
+    """
+    if base <= 0 or layers == 1:
+        return (max(0, base),) * layers
+    last = floor(base / as_written(beta))
+    first = 2 * base - last
+    if first >= prefix:
+        first, last = prefix, 2 * base - prefix
+    if schedule == "public_code":
+        step = (first - last) // (layers - 1)
+        return tuple(first - layer * step for layer in range(layers))
+    slope = Fraction(first - last, layers - 1)
+    return largest_remainder([first - layer * slope for layer in range(layers)], layers * base)
+
+
+@dataclass(frozen=True)
+class PyramidKV:
+    """Each layer keeps its part of the prefix and the whole window; computed anew for every prompt.
+
+    The public code freezes the schedule of the first prompt that a process sees; ours does not.
+    """
+
+    window: int = 32  # recent tokens inside the budget; the same number as protect.recent
+    beta: float = 20  # the last layer's prefix is the average divided by this
+    schedule: LayerSchedule = "exact"
+
+    def __post_init__(self) -> None:
+        check_pyramid("pyramid", self.window, self.beta, self.schedule)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the layers together hold no more than the average says."""
+        return self.schedule == "exact"
+
+    def targets(self, view: CacheView, scores: Tensor, protected: Tensor) -> Tensor:
+        """(R, H, 1): the layer's capacity, the same for all heads. A layer with more than the prompt keeps it all."""
+        own = tuple(
+            min(self.window, budget)
+            + prefix_slots(budget - self.window, prompt - self.window, view.layers, self.beta, self.schedule)[
+                view.layer
+            ]
+            for budget, prompt in zip(view.budgets, view.prompt_lengths, strict=True)
+        )
+        return view.per_row(own).expand(*scores.shape[:2], 1)
+
+
+def check_pyramid(name: str, window: int, beta: float, schedule: str) -> None:
+    """Raise `PolicyError` for parameters of a pyramid that mean nothing."""
+    if window < 0:
+        raise PolicyError(f"{name} window={window} must be 0 or more tokens.")
+    if beta < 1:
+        raise PolicyError(f"{name} beta={beta:g} would give the last layer more than the average: use 1 or more.")
+    if schedule not in get_args(LayerSchedule):
+        raise PolicyError(f"{name} schedule='{schedule}' is not one of {', '.join(get_args(LayerSchedule))}.")

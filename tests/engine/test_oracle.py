@@ -1,0 +1,61 @@
+"""The oracle sees the dense run's future, and only that."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from presets import policy
+from tiny import generated_by_transformers, prompt, tiny_model
+
+from harness.engine import Engine, Prompting, Row, cohort
+from harness.engine import run as engine_run
+
+LENGTH, NEW, BUDGET = 50, 6, 20
+
+
+def dense_attention(model, tokens):
+    """(L, H, T, T) probabilities of transformers' eager attention, averaged over the query group of 2."""
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        layers = model(torch.tensor([tokens]), output_attentions=True).attentions
+    return torch.stack([a[0].view(2, 2, *a.shape[2:]).mean(1) for a in layers])
+
+
+@pytest.mark.parametrize(
+    ("feed", "seen"), [(Prompting("blocked", 30), 30), (Prompting("one_shot"), LENGTH)], ids=["blocked", "one_shot"]
+)
+def test_at_its_first_eviction_it_keeps_what_later_queries_of_the_dense_run_attend_to(feed, seen, monkeypatch):
+    held = []
+
+    class Watched(cohort.Cohort):
+        def finish(self):
+            super().finish()
+            if self.rows[0].policy.hindsight:
+                held.append([layer.positions[0].clone() for layer in self.cache.layers])
+
+    monkeypatch.setattr(engine_run, "Cohort", Watched)
+    model, tokens = tiny_model("llama"), prompt(LENGTH)
+    Engine(model).generate([Row(tokens, policy("oracle"), BUDGET, NEW)], feed)
+    # The last generated token is never fed, so nobody attends from it.
+    whole = tokens + generated_by_transformers(model, tokens, NEW)[:-1]
+    attention = dense_attention(model, whole)
+    for layer, positions in enumerate(held[0]):
+        for head, slots in enumerate(positions):
+            future = attention[layer, head, seen:, :seen].sum(0)
+            assert sorted(slots[slots >= 0].tolist()) == sorted(future.topk(BUDGET).indices.tolist())
+
+
+def test_it_runs_in_every_regime_and_keeps_its_budget():
+    engine = Engine(tiny_model("llama"))
+    for feed in (Prompting("blocked", 8), Prompting("one_shot"), Prompting("token_fed")):
+        rows = [Row(prompt(LENGTH), policy(name), BUDGET, NEW) for name in ("oracle", "keydiff")]
+        for outcome in engine.generate(rows, feed):
+            assert outcome.ledger.invalid == ""
+            assert outcome.ledger.slots_kept_max == BUDGET
+
+
+def test_it_changes_nothing_for_its_neighbours():
+    engine, feed = Engine(tiny_model("llama")), Prompting("blocked", 8)
+    row = Row(prompt(LENGTH, 2), policy("h2o"), BUDGET, NEW)
+    both = engine.generate([Row(prompt(LENGTH), policy("oracle"), BUDGET, NEW), row], feed)
+    assert both[1].tokens == engine.generate([row], feed)[0].tokens
