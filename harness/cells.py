@@ -12,7 +12,7 @@ import tasks
 from harness import engine, fingerprint
 from harness.budget import FULL, Budget
 from harness.engine import Prompting
-from harness.engine.support import reason_against
+from harness.engine.support import natural_regime, reason_against
 from harness.errors import UserError
 from harness.models import ModelSpec
 from harness.policy_config import policy_from
@@ -42,7 +42,9 @@ class Cell:
         budget = FULL if policy.is_dense else Budget.parse(config["budget"], config["budget_of"])
         if budget.slots is not None:
             policy.check_budget(budget.slots)
-        prompting = Prompting(config["prompt"], config["block_size"])
+        block_size = config["block_size"]
+        automatic = config["prompt"] == "auto"
+        prompting = natural_regime(policy, block_size) if automatic else Prompting(config["prompt"], block_size)
         if reason := reason_against(policy, prompting):
             raise UserError(reason)
         task_config = dict(config["task"])

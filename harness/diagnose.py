@@ -104,7 +104,8 @@ def _show(name: str, frame: pd.DataFrame) -> None:
         say(f"{name}: nothing to show, the budget holds the whole sequence.")
         return
     summary = DIAGNOSTICS[name].summary(frame)
-    table = Table(title=f"{name}, {len(frame):,} rows", title_justify="left")
+    say(f"{name}, {len(frame):,} rows")  # a title of the table would be broken to its width
+    table = Table()
     for column in summary.columns:
         table.add_column(str(column), justify="right")
     for line in summary.to_dict("records"):

@@ -23,11 +23,17 @@ def construct(spec: Mapping[str, Any], trusted: Collection[str]) -> Any:
     Raises `UserError` for packages that are not trusted, names that do not exist and parameters that do not fit.
     """
     parameters = {key: value for key, value in spec.items() if key not in ("_target_", "entry_point", "name")}
-    factory = _installed(spec["entry_point"]) if "entry_point" in spec else _imported(str(spec["_target_"]), trusted)
+    target, point = spec.get("_target_"), spec.get("entry_point")
+    if not target and not point:
+        raise UserError(
+            "policy=outside needs to know which class: add policy._target_=my_pkg.MyPolicy trusted=[my_pkg], or "
+            "policy.entry_point=<name> of an installed package."
+        )
+    factory = _imported(str(target), trusted) if target else _installed(str(point))
     try:
         return factory(**parameters)
     except TypeError as error:
-        raise UserError(f"{spec.get('_target_', spec.get('entry_point'))} cannot be built: {error}.") from error
+        raise UserError(f"{target or point} cannot be built: {error}.") from error
 
 
 def is_outside(spec: Any) -> bool:

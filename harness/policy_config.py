@@ -8,6 +8,7 @@ from typing import Any
 from harness.models import ModelSpec
 from harness.outside import as_policy, construct, is_outside
 from harness.profiles.files import with_profile
+from harness.token_kinds import with_token_ids
 from policies import Policy, build
 
 
@@ -16,4 +17,4 @@ def policy_from(config: Mapping[str, Any], model: ModelSpec, trusted: Collection
     if is_outside(config):
         return as_policy(construct(config, trusted))
     parts = {key: construct(spec, trusted) if is_outside(spec) else spec for key, spec in config.items()}
-    return build(with_profile(parts, model))
+    return build(with_token_ids(with_profile(parts, model), model))

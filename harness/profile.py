@@ -86,7 +86,15 @@ def _own(arguments: Sequence[str]) -> tuple[Kind, Path, list[str]]:
         raise UserError(f"kind={own['kind']} is not one of {', '.join(kinds)}.")
     if not own["out"]:
         raise UserError("The profile needs a place: add out=<file>.json.")
-    return kinds[own["kind"]], Path(own["out"]).expanduser(), others  # type: ignore[index]
+    out = Path(own["out"]).expanduser()
+    try:  # now, and not after the work is done
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.open("a").close()
+    except OSError as error:
+        raise UserError(f"{out} cannot be written ({error.strerror}): choose another out=<file>.json.") from error
+    if out.stat().st_size == 0:
+        out.unlink()
+    return kinds[own["kind"]], out, others  # type: ignore[index]
 
 
 def _stopped(sentence: str) -> int:

@@ -103,4 +103,4 @@ def focus(scores: Tensor, candidates: Tensor, criterion: Criterion) -> Tensor:
 def coverage(view: CacheView) -> Tensor:
     """(R, H, N): share of the layers so far, this one included, that kept a slot's token; 0 in the first layer."""
     kept = view.kept_before.unsqueeze(1).expand(-1, view.positions.shape[1], -1)
-    return kept.gather(-1, view.positions.clamp(min=0).long()).float() / (view.layer + 2)
+    return kept.gather(-1, view.positions.clamp(min=0).long()).float() / (view.layer + 1)

@@ -21,9 +21,9 @@ DISTINCT = 0.1  # share of the prompt's keys, those with the lowest cosine to th
 
 
 def frame(evidence: Evidence) -> pd.DataFrame:
-    """One row per layer and query head: ``layer``, ``query_head``, ``head`` (its KV head), ``mean_key_mean_query``,
-    ``distinct_keys_mean_query``, ``queries_mean_query`` (cosines, -1 to 1, the last two means over vectors),
-    ``query_norm`` and ``query_norm_std`` (lengths)."""
+    """One row per layer and query head: ``layer``, ``query_head``, ``head`` (its KV head); the cosines of the mean query
+    (-1 to 1) with the mean key, ``cosine_of_means``, with the most distinct keys, ``cosine_of_distinct``, and with all
+    queries, ``cosine_of_queries`` (both means); ``query_norm`` and ``query_norm_std`` (lengths)."""
     rows = []
     for each in heads_of(evidence.run):
         count = max(1, math.floor(DISTINCT * len(each.keys)))
@@ -40,7 +40,7 @@ def frame(evidence: Evidence) -> pd.DataFrame:
             rows.append(
                 (each.layer, query_head, each.head, *cosines, float(norms.mean()), float(norms.std(correction=0)))
             )
-    columns = ["layer", "query_head", "head", "mean_key_mean_query", "distinct_keys_mean_query", "queries_mean_query"]
+    columns = ["layer", "query_head", "head", "cosine_of_means", "cosine_of_distinct", "cosine_of_queries"]
     return pd.DataFrame(rows, columns=[*columns, "query_norm", "query_norm_std"])
 
 
@@ -51,5 +51,5 @@ def _cosine(vectors: Tensor, towards: Tensor) -> float:
 
 def summary(key_query: pd.DataFrame) -> pd.DataFrame:
     """Mean over heads."""
-    columns = ["mean_key_mean_query", "distinct_keys_mean_query", "queries_mean_query", "query_norm"]
+    columns = ["cosine_of_means", "cosine_of_distinct", "cosine_of_queries", "query_norm"]
     return key_query.groupby("layer", as_index=False)[columns].mean()

@@ -5,7 +5,7 @@ The support matrix in the documentation is this function over all presets.
 
 from __future__ import annotations
 
-from harness.engine.rows import Prompting
+from harness.engine.rows import REGIMES, EngineError, Prompting
 from policies import Policy
 
 
@@ -24,3 +24,12 @@ def reason_against(policy: Policy, prompting: Prompting) -> str:
             f"(prompt={regime}): use prompt=token_fed."
         )
     return ""
+
+
+def natural_regime(policy: Policy, block_size: int) -> Prompting:
+    """The first of blocked, one_shot, token_fed that the policy supports: what ``prompt=auto`` means."""
+    for regime in REGIMES:
+        prompting = Prompting(regime, block_size)
+        if not reason_against(policy, prompting):
+            return prompting
+    raise EngineError(f"Policy '{policy.name}' works in no prompt regime: check its schedule.")

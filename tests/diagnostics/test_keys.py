@@ -76,10 +76,10 @@ def test_they_equal_direct_computations(kind):
 
             queries = vectors.queries[head * vectors.group : (head + 1) * vectors.group]
             mean = F.cosine_similarity(keys.mean(0), queries.mean(1), dim=-1)
-            assert at["key_query"]["mean_key_mean_query"].tolist() == pytest.approx(mean.tolist(), abs=1e-5)
+            assert at["key_query"]["cosine_of_means"].tolist() == pytest.approx(mean.tolist(), abs=1e-5)
             distinct = keys[cosines.argsort()[: LENGTH // 10]]
             top = [float(F.cosine_similarity(distinct, query[None]).mean()) for query in queries.mean(1)]
-            assert at["key_query"]["distinct_keys_mean_query"].tolist() == pytest.approx(top, abs=1e-5)
+            assert at["key_query"]["cosine_of_distinct"].tolist() == pytest.approx(top, abs=1e-5)
 
 
 def test_without_eviction_there_is_no_evicted_set():

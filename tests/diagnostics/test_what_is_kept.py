@@ -59,3 +59,10 @@ def test_coverage_and_overlap_are_counts_over_kept(name):
 
 def test_equal_heads_overlap_fully():
     assert set(frames("window", 10, "overlap")["overlap"]["jaccard"]) == {1.0}
+
+
+def test_policies_with_positions_in_the_cache_have_what_needs_no_attention():
+    found = frames("buzz", 34, "kept", "coverage", "prediction", prompting=Prompting("one_shot"), continuation=[5, 6])
+    assert all(len(frame) for frame in found.values())
+    with pytest.raises(ValueError, match=r"set policy\.rope=absolute and policy\.logit_scale=none"):
+        frames("buzz", 34, "kept", "lsh", prompting=Prompting("one_shot"))

@@ -142,9 +142,15 @@ def test_the_command_measures_the_testbed(tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
-    [(["kind=r"], "add out="), (["kind=r3", "out=x"], "not one of r, r2"), (["out=x", "model=hf"], "model.path")],
+    [
+        (["out=/proc/x.json"], "choose another out="),
+        (["kind=r"], "add out="),
+        (["kind=r3", "out=x"], "not one of r, r2"),
+        (["out=x", "model=hf"], "model.path"),
+    ],
 )
-def test_bad_settings_are_refused(arguments, sentence):
+def test_bad_settings_are_refused(arguments, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError) as refused:
         make(arguments)
     assert sentence in str(refused.value)

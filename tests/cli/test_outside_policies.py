@@ -1,0 +1,84 @@
+"""docs/add-a-policy.md, executed: its class, its command lines; and whom we do not run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import __main__ as command
+from harness.store import load_rows
+
+PAGE = (Path(__file__).parents[2] / "docs" / "add-a-policy.md").read_text()
+CODE = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
+COMMANDS = [line for line in re.search(r"```bash\n(.*?)```", PAGE, re.DOTALL)[1].splitlines() if line]
+SMALL = ["task.lengths=[192]", "task.repeats=1", "task.depths=[20]", "block_size=32", "budget=48"]
+
+
+@pytest.fixture
+def my_pkg(tmp_path, monkeypatch):
+    (tmp_path / "my_pkg.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_pkg", raising=False)
+
+
+def run(arguments, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["harness", *arguments])
+    command.main()
+
+
+def test_the_class_is_short():
+    assert len([line for line in CODE.splitlines() if line.strip()]) <= 30
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_every_command_line_of_the_page_runs(line, my_pkg, monkeypatch, tmp_path):
+    arguments = [a for a in shlex.split(line)[3:] if not a.startswith(("budget=", "block_size="))]
+    run([*arguments, *SMALL, f"results_dir={tmp_path}"], monkeypatch)
+    rows = load_rows(tmp_path)
+    assert (rows["invalid"] == "").all()
+    assert (rows["slots_kept_max"] == 48).all()
+    assert set(rows["policy"]) <= {"sharpkeys", "sink"}
+
+
+def test_parameters_make_another_cell(my_pkg, monkeypatch, tmp_path):
+    for line in COMMANDS[:2]:
+        run([*shlex.split(line)[3:], *SMALL[:3], f"results_dir={tmp_path}"], monkeypatch)
+    assert load_rows(tmp_path)["cell_id"].nunique() == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["policy._target_=my_pkg.SharpKeys"], "add trusted=[my_pkg] if you trust it"),
+        (["policy._target_=my_pkg.SharpKey", "trusted=[my_pkg]"], "Did you mean SharpKeys?"),
+        (["policy._target_=their_pkg.Any", "trusted=[their_pkg]"], "Is the package on PYTHONPATH?"),
+        (["policy._target_=SharpKeys"], "write the whole name"),
+        (["policy._target_=my_pkg.SharpKeys", "+policy.powr=2", "trusted=[my_pkg]"], "powr"),
+        (["policy._target_=my_pkg.dataclass", "trusted=[my_pkg]"], "neither a policy (with keep) nor a scorer"),
+        ([], "policy=outside needs to know which class"),
+        (["policy.entry_point=none"], "No installed package offers the policy 'none'"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_in_a_sentence(arguments, sentence, my_pkg, monkeypatch, tmp_path, capfd):
+    with pytest.raises(SystemExit) as end:
+        run(["policy=outside", *arguments, f"results_dir={tmp_path}/out"], monkeypatch)
+    assert end.value.code == 2
+    error = capfd.readouterr().err
+    assert sentence in error
+    assert "Traceback" not in error
+
+
+def test_an_installed_package_may_offer_one_by_name(my_pkg, monkeypatch, tmp_path):
+    from importlib.metadata import EntryPoint
+
+    point = EntryPoint("sharp", "my_pkg:SharpKeys", "kvreplica.policies")
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point] if "kvreplica" in group else [])
+    run(
+        ["policy=outside", "policy.entry_point=sharp", *SMALL, f"results_dir={tmp_path}"],
+        monkeypatch,
+    )
+    assert set(load_rows(tmp_path)["policy"]) == {"sharpkeys"}
