@@ -141,7 +141,7 @@ class FastGen:
         """(R, H, N) bool: without the least attended unprotected slot in heads that are full and rank their slots."""
         hybrid, held = _hybrid(view), view.filled.sum(-1, keepdim=True)
         ranks = ((hybrid == HEAVY) | (hybrid == WINDOW)) & ~self._exempt(view, hybrid)
-        leaving = ranks & (held >= self._head_budget(view))
+        leaving = ranks & (held >= self._head_budget(view)) & (view.attention.rows("all") > 0)  # a row may be waiting
         first = view.per_row(view.lengths) - self._shares(view).window  # the window counts the arriving token
         recent = (hybrid == WINDOW) & (view.positions > first)
         _, marked = self._static(view)

@@ -21,7 +21,7 @@ DISTINCT = 0.1  # share of the prompt's keys, those with the lowest cosine to th
 
 
 def frame(evidence: Evidence) -> pd.DataFrame:
-    """One row per layer and query head: ``layer``, ``query_head``, ``head`` (its KV head); the cosines of the mean query
+    """One row per layer and query head: ``layer``, ``query_head``, ``head`` (its KV head); cosines of the mean query
     (-1 to 1) with the mean key, ``cosine_of_means``, with the most distinct keys, ``cosine_of_distinct``, and with all
     queries, ``cosine_of_queries`` (both means); ``query_norm`` and ``query_norm_std`` (lengths)."""
     rows = []
