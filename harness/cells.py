@@ -16,10 +16,13 @@ from harness.engine.support import natural_regime, reason_against
 from harness.errors import UserError
 from harness.models import ModelSpec
 from harness.policy_config import policy_from
-from policies import Policy
+from policies import CacheView, Policy
+from policies.death_times import death_times
+from policies.rounding import largest_remainder
 from policies.selection import keep_best
 from tasks.base import Task
 
+EVERY_POLICY = (Policy, CacheView, keep_best, largest_remainder, death_times)  # code that all of them may pass through
 IDENTITY_FORMAT = 1  # raised whenever the fields below change meaning
 
 
@@ -80,7 +83,7 @@ class Cell:
             "task": {"name": self.task.name, "version": self.task.version, **dataclasses.asdict(self.task)},
             "code": {
                 "engine": fingerprint.of_package(engine),
-                "policy": fingerprint.of_sources(Policy, keep_best, *_parts(self.policy)),
+                "policy": fingerprint.of_sources(*EVERY_POLICY, *_parts(self.policy)),
                 "task": fingerprint.of_sources(type(self.task)),
             },
         }
@@ -112,7 +115,7 @@ def _described(part: Any) -> dict[str, Any]:
     return {"class": type(part).__name__, **plain}
 
 
-def _parts(policy: Policy) -> list[type]:
-    """The classes of a policy and of all its parts: the code that decides what it keeps."""
-    parts = [getattr(policy, field.name) for field in dataclasses.fields(policy)]
-    return [type(policy), *(type(part) for part in parts if dataclasses.is_dataclass(part))]
+def _parts(part: Any) -> list[type]:
+    """The classes of a dataclass and of all parts within it: the code that decides what it does."""
+    within = [getattr(part, field.name) for field in dataclasses.fields(part)]
+    return [type(part), *(kind for inner in within if dataclasses.is_dataclass(inner) for kind in _parts(inner))]

@@ -35,7 +35,7 @@ class Job:
         """
         prompting = self.cell.prompting
         slots = 0 if self.row.policy.is_dense else self.row.budget
-        passes = len(prompting.chunks(len(self.row.tokens), slots or self.row.total_tokens))
+        passes = len(self.row.chunks(prompting))
         return (self.cell.task.mode, prompting, slots, passes, self.row.policy.uniform, self.row.policy.rope)
 
 

@@ -7,10 +7,13 @@ token-by-token run.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
-from policies.hashevict import HashEvict
+if TYPE_CHECKING:
+    from policies.hashevict import HashEvict
 
 NEVER = torch.iinfo(torch.int64).max
 _BEYOND = 1 << 28  # more than any position

@@ -46,9 +46,10 @@ class H2O:
         if self.accumulate == "sum":
             return {"received": view.state["received"] + received}
         witnesses = (view.per_row(view.lengths) - view.positions).minimum(view.attention.rows("all")).clamp(min=1)
+        observed = view.filled & (view.attention.rows("all") > 0)  # a row that feeds nothing observes nothing
         return {
             "received": view.state["received"] + received / witnesses,
-            "observations": view.state["observations"] + view.filled,
+            "observations": view.state["observations"] + observed,
         }
 
     def score(self, view: CacheView) -> Tensor:

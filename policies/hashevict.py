@@ -13,6 +13,7 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
+from policies.death_times import death_times
 from policies.scorer import SlotState
 from policies.view import CacheView, PolicyError
 
@@ -88,6 +89,11 @@ class HashEvict:
         """(R, H, A, T) codes against (R, H, T or 1, N) cached ones: (R, H, T, N) int64."""
         apart = bits_set(asking.unsqueeze(-1) ^ cached.unsqueeze(2))
         return apart.amin(2) if self.group_rule == "min" else apart.sum(2)
+
+    def deaths(self, view: CacheView, sinks: int, recent: int) -> Tensor:
+        """(R, H, T): see `policies.scorer.Foresight`. All rows of the view have the same budget."""
+        asking = self.asking(view.attention.queries("all"), view.arriving, view.layer)
+        return death_times(asking, self.codes(view.arriving, view.layer), view.budgets[0], sinks, recent, self)
 
     def _majority(self, codes: Tensor) -> Tensor:
         """(R, H, G, T) to (R, H, 1, T)."""

@@ -13,7 +13,7 @@ from policies.allocator import Allocator
 from policies.caote import Correction
 from policies.gemfilter import TokenFilter
 from policies.parts import Protect, Schedule
-from policies.scorer import Scorer, SlotState
+from policies.scorer import Foresight, Scorer, SlotState
 from policies.selection import keep_best, keep_best_of_each, priorities
 from policies.view import CacheView, PolicyError
 
@@ -94,6 +94,19 @@ class Policy:
     def state(self) -> Mapping[str, SlotState]:
         """The tensors carried per slot."""
         return {} if self.scorer is None else self.scorer.state
+
+    @property
+    def foresees(self) -> bool:
+        """Whether a whole prompt's evictions follow from its queries and keys alone (policies.md 3.14, 6.4).
+
+        Then a prompt that is defined token by token can be read in one pass: the scorer says when each token dies.
+        """
+        return self.schedule.evict_first and isinstance(self.scorer, Foresight) and self.correction is None
+
+    def deaths(self, view: CacheView) -> Tensor:
+        """(R, H, T) int64: see `policies.scorer.Foresight`; the view's rows share one budget."""
+        assert isinstance(self.scorer, Foresight)
+        return self.scorer.deaths(view, self.protect.sinks, self.protect.recent_slots(view.budgets[0]))
 
     def check_budget(self, budget: int) -> None:
         """Raise `PolicyError` where the budget (slots per layer and KV head) cannot hold what is protected."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -45,6 +45,19 @@ class Scorer(Protocol):
 
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N) fp32, larger = keep. Values at empty slots are ignored."""
+        ...
+
+
+@runtime_checkable
+class Foresight(Protocol):
+    """A scorer whose evictions never depend on attention, so that a prompt's can be known before it is attended."""
+
+    def deaths(self, view: CacheView, sinks: int, recent: int) -> Tensor:
+        """(R, H, T) int64: the position of the token that evicts each one; larger than any position for survivors.
+
+        ``view`` holds a whole prompt, in order of position and without padding; its first ``budget`` tokens fill the
+        cache, the others are fed one by one in the order "evict, append, attend".
+        """
         ...
 
 

@@ -55,9 +55,7 @@ class Cohort:
                 raise PolicyError(reason)
         self.rows, self.prompting = rows, prompting
         self.device = device
-        self.chunks = chunks or [
-            prompting.chunks(len(row.tokens), row.total_tokens if row.policy.is_dense else row.budget) for row in rows
-        ]
+        self.chunks = chunks or [row.chunks(prompting) for row in rows]
         tail = max(stop - start for plan in self.chunks for start, stop in plan[1:] or [(0, 1)])
         capacity = max(row.capacity for row in rows)
         self.uniform = all(row.policy.uniform for row in rows)
@@ -124,6 +122,11 @@ class Cohort:
     def evicts_first(self, group: Group) -> bool:
         """Whether this pass feeds single tokens to a policy that frees their slot before attention."""
         return group.policy.schedule.evict_first and self.feed.width == 1 and self.fill > 0
+
+    def foresees(self, group: Group) -> bool:
+        """Whether this pass reads whole prompts that are defined token by token."""
+        in_one_pass = self.prompting.regime == "token_fed" and self.phase == "prompt" and self.fill == 0
+        return in_one_pass and group.policy.foresees
 
     def count_kept(self, kept: Tensor, positions: Tensor) -> None:
         """After a layer's selection: one more layer kept each token that some head holds. Shapes (R, H, fill + m)."""

@@ -91,6 +91,19 @@ class LayerPass:
             kept_before=cohort.kept_before[rows],
         )
 
+    def prompt_view(self, group: Group, text: slice) -> CacheView:
+        """One row's whole prompt without its padding, before attention. The cache is still empty."""
+        whole = self.view(group, {})
+        unpadded = replace(self, query=self.query[:, :, text])
+        return replace(
+            whole,
+            keys=whole.keys[:, :, text],
+            values=whole.values[:, :, text],
+            positions=whole.positions[..., text],
+            attention=unpadded.attention_of(group.rows),
+            arriving=whole.arriving[:, :, text],
+        )
+
     def view_before(self, group: Group, state: dict[str, Tensor]) -> CacheView:
         """What it is shown before attention: the old slots alone, with room left for the token to come."""
         fill = self.layer.fill

@@ -75,6 +75,16 @@ class Row:
         """Prompt and generation together, tokens."""
         return len(self.tokens) + self.max_new_tokens
 
+    def chunks(self, prompting: Prompting) -> list[tuple[int, int]]:
+        """(start, stop) of every forward pass over the prompt.
+
+        A policy whose evictions can be foreseen reads a token-fed prompt in one pass, under a mask that hides each
+        token from its death on (policies.md 3.14): the same outputs as token by token.
+        """
+        if prompting.regime == "token_fed" and self.policy.foresees:
+            return [(0, len(self.tokens))]
+        return prompting.chunks(len(self.tokens), self.total_tokens if self.policy.is_dense else self.budget)
+
     @property
     def capacity(self) -> int:
         """Slots per layer and KV head this row can ever persist."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -18,7 +20,12 @@ def evict_first(work: LayerPass) -> tuple[LayerPass, Spared]:
     Returns the pass without what is gone, and each such group's choice for `settle`.
     """
     cohort, spared = work.cohort, {}
+    for index, group in enumerate(cohort.groups):
+        if cohort.foresees(group) and any(cohort.over(group)):
+            work, spared[index] = _foreseen(work, group)
+            cohort.tally.called(group.rows, cohort.over(group), spared[index].new_zeros(len(group.budgets)))
     hidden = torch.zeros_like(work.positions, dtype=torch.bool)
+    waits_for_room = False
     for index, group in enumerate(cohort.groups):
         over = cohort.over(group)
         if not cohort.evicts_first(group) or not any(over):
@@ -31,7 +38,21 @@ def evict_first(work: LayerPass) -> tuple[LayerPass, Spared]:
         spared[index] = torch.cat([choice, arriving & ~refused], -1)
         unseen = torch.zeros_like(refused) if group.policy.self_visible else refused  # padding goes on seeing itself
         hidden[group.rows] = torch.cat([~choice, unseen], -1)
-    return (work.hiding(hidden) if spared else work), spared
+        waits_for_room = True
+    return (work.hiding(hidden) if waits_for_room else work), spared
+
+
+def _foreseen(work: LayerPass, group: Group) -> tuple[LayerPass, Tensor]:
+    """The pass with every token hidden from its death on, and the survivors (r, H, m) of the group's prompts."""
+    hidden = torch.zeros_like(work.visible.expand(-1, work.keys.shape[1], -1, -1))
+    survivors = work.positions[group.rows] >= 0
+    for row, budget in enumerate(group.budgets, start=group.rows.start):
+        text = slice(work.cohort.feed.width - work.cohort.feed.widths[row], None)
+        deaths = group.policy.deaths(work.prompt_view(Group(group.policy, slice(row, row + 1), (budget,)), text))[0]
+        asking = torch.arange(deaths.shape[-1], device=deaths.device)
+        hidden[row, :, text, text] = asking[:, None] >= deaths[:, None, :]
+        survivors[row - group.rows.start, :, text] = deaths > asking[-1]
+    return replace(work, visible=work.visible & ~hidden), survivors
 
 
 def settle(work: LayerPass, spared: Spared) -> None:

@@ -60,7 +60,7 @@ def test_no_policy_in_any_regime_holds_more_than_it_may(engine, caches, name, fe
         assert ledger.kv_bytes <= (budget + grown) * BYTES_PER_SLOT
     if not chosen.uniform or chosen.token_filter is not None:
         return
-    run = caches[-1]
+    run = caches[0]
     assert run.most == budget + grown == ledger.slots_kept_max
     assert ledger.slots_kept_mean == budget + grown
     assert budget <= ledger.slots_peak <= budget + feed.widest(LENGTH, budget)
@@ -84,7 +84,7 @@ def test_dense_holds_everything(engine, caches, feed):
 @pytest.mark.parametrize(("name", "feed"), GRID[::3], ids=str)
 def test_positions_stay_unique_and_in_range(engine, caches, name, feed):
     engine.generate([Row(prompt(LENGTH), policy(name), 64, NEW)], feed)
-    for layer in caches[-1].cache.layers:
+    for layer in caches[0].cache.layers:
         for head in layer.slot_positions[0]:
             held = head[head >= 0]
             assert len(held.unique()) == len(held)

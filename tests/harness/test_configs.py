@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-import policies
 import tasks
 from harness.cells import Cell
 from harness.listing import CONF, names
+from harness.models import ModelSpec
+from harness.policy_config import policy_from
 
 
 def composed(*overrides: str, with_hydra: bool = False):
@@ -20,10 +22,28 @@ def composed(*overrides: str, with_hydra: bool = False):
         return compose("config", overrides=list(overrides), return_hydra_config=with_hydra)
 
 
-@pytest.mark.parametrize("name", names("policy"))
+PRESETS = [name for name in names("policy") if name != "outside"]  # `outside` is a form to fill in
+
+
+@pytest.mark.parametrize("name", PRESETS)
 def test_every_policy_builds_under_its_name(name):
-    config = OmegaConf.to_container(composed(f"policy={name}").policy)
-    assert policies.build(config).name in (name, f"{name}/keydiff")
+    config = OmegaConf.to_container(composed(f"policy={name}"), resolve=True)
+    policy = policy_from(config["policy"], ModelSpec.parse(config["model"]))
+    assert policy.name in (name, f"{name}/keydiff")
+
+
+def test_the_smoke_experiment_runs_every_preset_once():
+    swept = composed("+exp=policies_smoke", with_hydra=True).hydra.sweeper.params.policy.split(",")
+    base = OmegaConf.to_container(composed(), resolve=True)
+
+    def parts(name):
+        config = OmegaConf.to_container(composed(f"policy={name}"), resolve=True)["policy"]
+        return replace(policy_from(config, ModelSpec.parse(base["model"])), name="")
+
+    # The others need a model of their own: more layers, more KV heads.
+    assert {parts(name) for name in PRESETS} - {parts(name) for name in swept} == {
+        parts(name) for name in ("gemfilter/llama31-8b", "kvec")
+    }
 
 
 @pytest.mark.parametrize("name", names("task"))
