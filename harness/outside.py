@@ -13,6 +13,7 @@ from typing import Any
 
 from harness.errors import UserError
 from policies import Policy, nearest
+from policies.registry import PARTS
 
 ENTRY_POINTS = "kvreplica.policies"
 
@@ -22,7 +23,8 @@ def construct(spec: Mapping[str, Any], trusted: Collection[str]) -> Any:
 
     Raises `UserError` for packages that are not trusted, names that do not exist and parameters that do not fit.
     """
-    parameters = {key: value for key, value in spec.items() if key not in ("_target_", "entry_point", "name")}
+    ours = {"_target_", "entry_point", "name", *PARTS}  # every policy's configuration carries our parts; not theirs
+    parameters = {key: value for key, value in spec.items() if key not in ours}
     target, point = spec.get("_target_"), spec.get("entry_point")
     if not target and not point:
         raise UserError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
 from omegaconf import DictConfig, OmegaConf
 
 from harness.cells import Cell
@@ -32,10 +33,19 @@ def _report(done: Finished, name: str, results_dir: Path) -> None:
     page.parent.mkdir(parents=True, exist_ok=True)
     write_report(rows, page, title=name, notes=())
     show_summary(summary_table(rows))
-    for sentence, part in rows[rows["invalid"] != ""].groupby("invalid"):
-        say(f"[bold red]Invalid[/], left out of the table: {', '.join(sorted(set(part['policy'])))}. {sentence}")
     if done.computed:
         say(f"{done.computed} samples computed, {done.present} were there already.")
     else:
         say(f"Nothing to compute: all {done.present} samples were there already.")
     say(f"Rows:   {done.store.root}\nReport: {page}")
+    if broken := _broken(rows):
+        raise UserError(broken)
+
+
+def _broken(rows: pd.DataFrame) -> str:
+    """What happened to cells that broke a promise, as sentences; empty where all kept theirs."""
+    told = [
+        f"Invalid, and left out of tables and figures: {', '.join(sorted(set(part['policy'])))}. {sentence}"
+        for sentence, part in rows[rows["invalid"] != ""].groupby("invalid")
+    ]
+    return " ".join(told)

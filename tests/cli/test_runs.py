@@ -100,8 +100,9 @@ def test_the_seed_is_part_of_the_sample_and_of_the_cell(harness, tmp_path):
 
 def test_a_cell_that_breaks_a_promise_is_marked_and_left_out(harness, tmp_path, monkeypatch):
     monkeypatch.setattr("policies.policy.keep_best", lambda priority, view: view.filled)
-    printed = harness("policy=keydiff", "budget=48", *SMALL)
-    assert "Invalid" in printed
+    with pytest.raises(SystemExit) as end:
+        harness("policy=keydiff", "budget=48", *SMALL)
+    assert end.value.code == 2
     assert load_rows(tmp_path)["invalid"].str.contains("more than its budget of 48").all()
 
 

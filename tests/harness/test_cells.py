@@ -20,7 +20,7 @@ def cell(*overrides: str) -> Cell:
     "override",
     [
         "policy=h2o", "budget=128", "budget_of=longest", "prompt=one_shot", "block_size=64", "task=book_perplexity",
-        "task.needles=3", "seed=1", "model.dtype=bfloat16", "+policy.protect.sinks=2", "+policy.schedule.decode=never",
+        "task.needles=3", "seed=1", "model.dtype=bfloat16", "policy.protect.sinks=2", "policy.schedule.decode=never",
     ],
 )  # fmt: skip
 def test_what_changes_outputs_changes_the_cell(override):
