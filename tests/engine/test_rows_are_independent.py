@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from presets import alike_groups, evicting_in, policy
-from tiny import prompt, tiny_model
+from tiny import ARCHITECTURES, prompt, tiny_model
 
 from harness.engine import Engine, Prompting, Row
 from policies import DENSE
@@ -48,6 +48,20 @@ def test_perplexity_in_a_batch_agrees_with_one_by_one(engine, feed):
             (single,) = engine.perplexity([row], feed)
             # Batched matrix products may sum in another order: rounding only.
             assert outcome.nll == pytest.approx(single.nll, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_both_hold_for_every_architecture(kind):
+    rows = [Row(prompt(41), DENSE, 0, 6)]
+    rows += [
+        Row(prompt(40 + 9 * i, i), policy(name), 36, 6) for i, name in enumerate(["keydiff", "h2o", "caote_snapkv"])
+    ]
+    engine, feed = Engine(tiny_model(kind)), Prompting("blocked", 7)
+    together = engine.generate(rows, feed)
+    alone = [Engine(tiny_model(kind)).generate([row], feed)[0] for row in rows]  # each on a model of its own
+    assert [outcome.tokens for outcome in together] == [outcome.tokens for outcome in alone]
+    one_after_another = [engine.generate([row], feed)[0] for row in rows]
+    assert one_after_another == alone
 
 
 def test_a_sample_after_another_equals_the_sample_alone(engine):
