@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from harness.errors import UserError
 
-ShareOf = Literal["prompt", "prompt_and_new", "longest"]
+ShareOf = Literal["prompt", "prompt_and_new", "longest", "median"]
 
 
 @dataclass(frozen=True)
 class Budget:
     """Either a number of slots or a share of a length; a dense cell has neither.
 
-    ``share_of`` is the paper's own denominator: the sample's prompt, prompt plus ``max_new_tokens``, or the longest
-    prompt of the task (policies.md A-24).
+    ``share_of`` is the paper's own denominator: the sample's prompt, prompt plus ``max_new_tokens``, the longest
+    prompt of the task, or its median prompt plus half of ``max_new_tokens`` (policies.md A-24).
     """
 
     slots: int | None = None
@@ -45,16 +47,23 @@ class Budget:
             "above 0 and up to 100% (25%, 0.25)."
         )
 
-    def of(self, prompt_tokens: int, new_tokens: int, longest_prompt: int) -> int:
-        """Slots for one sample; shares are rounded to the nearest slot, never below 1."""
+    def of(self, prompt_tokens: int, new_tokens: int, task_prompts: Sequence[int]) -> int:
+        """Slots for one sample; ``task_prompts`` are the lengths of all prompts of the task, in tokens.
+
+        Shares are rounded to the nearest slot, never below 1; those of the median, as in HashEvict's released code,
+        up to a multiple of 8.
+        """
         if self.slots is not None:
             return self.slots
+        share = self.share or 0
+        if self.share_of == "median":
+            return 8 * math.ceil(round(share * (statistics.median(task_prompts) + new_tokens / 2)) / 8)
         base = {
             "prompt": prompt_tokens,
             "prompt_and_new": prompt_tokens + new_tokens,
-            "longest": longest_prompt,
+            "longest": max(task_prompts),
         }[self.share_of]
-        return max(1, math.floor((self.share or 0) * base + 0.5))
+        return max(1, math.floor(share * base + 0.5))
 
     @property
     def label(self) -> str:

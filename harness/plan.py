@@ -80,14 +80,14 @@ def plan(model: ModelSpec, cells: Sequence[Cell], store: Store, limit: int | Non
         if cell.task not in prompts:
             prompts[cell.task] = [(s, _encode(tokenizer, s)) for s in cell.task.samples(tokenizer)[:limit]]
         samples = prompts[cell.task]
-        longest = max((len(tokens) for _, tokens in samples), default=0)
+        lengths = [len(tokens) for _, tokens in samples]
         finished = store.finished(cell.id)
         present += sum(sample.id in finished for sample, _ in samples)
         for sample, tokens in samples:
             if sample.id not in finished:
                 slots = 0
                 if not cell.policy.is_dense:
-                    slots = cell.budget.of(len(tokens), sample.max_new_tokens, longest)
+                    slots = cell.budget.of(len(tokens), sample.max_new_tokens, lengths)
                 jobs.append(Job(cell, sample, Row(tokens, cell.policy, slots, sample.max_new_tokens)))
     refuse_unsupported(config, max((job.row.total_tokens for job in jobs), default=0))
     # Rows of one sample under all its cells lie together, so that an interrupted run leaves whole comparisons.
