@@ -14,19 +14,17 @@ from typing import Any
 
 import pandas as pd
 from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException, MissingConfigException
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from rich.table import Table
 
 from harness import provenance
-from harness.__main__ import _stop, _unknown_option, _unreadable
 from harness.cells import Cell
 from harness.diagnostics import DIAGNOSTICS, check, chosen, diagnose
 from harness.diagnostics.forced import dense_continuation
-from harness.errors import MENDABLE, UserError
+from harness.errors import UserError
 from harness.listing import CONF
 from harness.models import eos_token_ids, pick_device
+from harness.plain_words import errors_in_plain_words
 from harness.plan import Job, plan
 from harness.store import Store, write_atomically
 from harness.terminal import console, say
@@ -34,14 +32,8 @@ from harness.terminal import console, say
 
 def main() -> None:
     """Exit code 0 = written, 2 = something the user can mend, in one sentence on stderr."""
-    try:
+    with errors_in_plain_words():
         run(sys.argv[1:])
-    except MENDABLE as error:
-        _stop(str(error))
-    except MissingConfigException as error:
-        _stop(_unknown_option(error))
-    except (HydraException, OmegaConfBaseException) as error:
-        _stop(_unreadable(str(error)))
 
 
 def run(arguments: Sequence[str]) -> None:

@@ -12,15 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 import tasks
 from harness import provenance
-from harness.errors import MENDABLE, UserError
+from harness.errors import UserError
 from harness.listing import CONF
 from harness.models import ModelSpec, eos_token_ids, pick_device
+from harness.plain_words import errors_in_plain_words
 from harness.profiles.files import identity, write
 from harness.profiles.measure import SCORES, Kind, measure
 from harness.terminal import say
@@ -30,12 +29,8 @@ PROFILE_SEED = 1
 
 def main() -> None:
     """Exit code 0 = written, 2 = something the user can mend, in one sentence on stderr."""
-    try:
+    with errors_in_plain_words():
         make(sys.argv[1:])
-    except MENDABLE as error:
-        sys.exit(_stopped(str(error)))
-    except (HydraException, OmegaConfBaseException) as error:
-        sys.exit(_stopped(f"The command line could not be read: {' '.join(str(error).split())}"))
 
 
 def make(arguments: Sequence[str]) -> None:
@@ -95,11 +90,6 @@ def _own(arguments: Sequence[str]) -> tuple[Kind, Path, list[str]]:
     if out.stat().st_size == 0:
         out.unlink()
     return kinds[own["kind"]], out, others  # type: ignore[index]
-
-
-def _stopped(sentence: str) -> int:
-    print(sentence, file=sys.stderr)
-    return 2
 
 
 if __name__ == "__main__":
