@@ -6,11 +6,13 @@ import os
 import sys
 
 import hydra
+from hydra.core.plugins import Plugins
 from omegaconf import DictConfig
 
 from harness.listing import CONF, listing
 from harness.plain_words import errors_in_plain_words
 from harness.sweep import sweep
+from hydra_plugins.kvreplica_launcher import SweepLauncher
 
 QUICK_START = "+exp=quickstart"
 
@@ -29,6 +31,7 @@ def main() -> None:
 
 def _run_composed() -> None:
     """Hydra composes; a single job runs here, outside of Hydra, the jobs of ``-m`` in our launcher plugin."""
+    Plugins.instance().register(SweepLauncher)  # Hydra finds it by itself only where this folder is on sys.path
     single: list[DictConfig] = []
     hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(single.append)()
     if single:

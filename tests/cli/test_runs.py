@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pandas as pd
@@ -134,6 +135,15 @@ def test_lists_have_one_described_line_each(what, monkeypatch, capfd):
     lines = capfd.readouterr().out.splitlines()
     assert lines
     assert all(len(line.split(maxsplit=1)) == 2 for line in lines)
+
+
+def test_a_sweep_starts_from_any_folder(tmp_path):
+    words = ["-m", "policy=sink,window", "budget=48", *SMALL, "limit=1", f"results_dir={tmp_path}/out"]
+    done = subprocess.run(
+        [sys.executable, "-m", "harness", *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert load_rows(tmp_path / "out")["policy"].nunique() == 2
 
 
 def test_cfg_job_shows_the_configuration_and_runs_nothing(harness, tmp_path):
