@@ -8,9 +8,19 @@ from typing import Any
 import numpy as np
 
 from . import presets
-from .engine import Chunk
+from .engine import Chunk, Step
 from .headkv import uniform_profile
 from .policy import Policy
+
+
+def rng(seed: int) -> np.random.Generator:
+    """Reproducible numbers."""
+    return np.random.default_rng(seed)
+
+
+def kept(steps: Sequence[Step]) -> list[list[list[int]]]:
+    """Per chunk and KV head the kept positions."""
+    return [step.kept for step in steps]
 
 
 def random_chunks(
