@@ -62,6 +62,11 @@ class Policy:
             raise PolicyError(
                 f"Policy '{self.name}' has logit_scale='{self.logit_scale}', which is not one of none, log512."
             )
+        if self.rope == "cache" and self.carried:
+            raise PolicyError(
+                f"Policy '{self.name}' carries queries, whose rotation would be stale once positions inside the cache "
+                "move: set policy.rope=absolute or policy.scorer.window_source=chunk."
+            )
         if self.allocator is not None and self.schedule.prompt == "each_block":
             raise PolicyError(
                 f"Policy '{self.name}' allocates budgets of different sizes, which needs the whole prompt: "
@@ -96,6 +101,16 @@ class Policy:
         return {} if self.scorer is None else self.scorer.state
 
     @property
+    def carried(self) -> tuple[str, ...]:
+        """Names of the tensors carried per row; most scorers have none and leave the attribute out."""
+        return getattr(self.scorer, "carried", ())
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether anything is carried from chunk to chunk, so that every chunk must be shown."""
+        return bool(self.state or self.carried)
+
+    @property
     def foresees(self) -> bool:
         """Whether a whole prompt's evictions follow from its queries and keys alone (policies.md 3.14, 6.4).
 
@@ -128,7 +143,7 @@ class Policy:
         return view.filled.new_ones(view.filled.shape[:2])
 
     def update(self, view: CacheView) -> Mapping[str, Tensor]:
-        """The scorer's state after this chunk, (R, H, N, …) each."""
+        """Everything the scorer carries, after this chunk: (R, H, N, …) per slot, (R, …) per row."""
         assert self.scorer is not None
         return self.scorer.update(view)
 

@@ -27,7 +27,11 @@ class SlotState:
 
 
 class Scorer(Protocol):
-    """A frozen dataclass. The engine owns all tensors; a scorer only says how they change."""
+    """A frozen dataclass. The engine owns all tensors; a scorer only says how they change.
+
+    Optional, ``carried: tuple[str, ...]``: names of tensors carried per row instead of per slot, (R, …) each. They are
+    what `update` returned last time, and absent at the first chunk.
+    """
 
     @property
     def state(self) -> Mapping[str, SlotState]:
@@ -40,7 +44,7 @@ class Scorer(Protocol):
         ...
 
     def update(self, view: CacheView) -> Mapping[str, Tensor]:
-        """The state after this chunk, (R, H, N, …) each. Called for every chunk, only where there is state."""
+        """Everything carried, after this chunk. Called for every chunk, only where something is carried."""
         ...
 
     def score(self, view: CacheView) -> Tensor:
@@ -65,6 +69,7 @@ class Stateless:
     """Defaults for scorers that read nothing but the current cache."""
 
     state: ClassVar[Mapping[str, SlotState]] = {}
+    carried: ClassVar[tuple[str, ...]] = ()
     nonnegative: ClassVar[bool] = False
 
     def update(self, view: CacheView) -> Mapping[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
@@ -14,6 +15,8 @@ from policies.view import CacheView, PolicyError
 
 Pooling = Literal["avg", "avg_nopad", "max", "none"]
 PoolOver = Literal["all", "prefix"]
+PoolOrder = Literal["after_mean", "before_mean"]
+WindowSource = Literal["chunk", "carry"]
 
 
 def pool_neighbours(scores: Tensor, positions: Tensor, kernel: int, pool: Pooling) -> Tensor:
@@ -47,12 +50,19 @@ class SnapKV(Stateless):
     code use max pooling. The window itself stays through ``protect.recent``. One-shot originals pool over the slots
     before the window only (``pool_over="prefix"``); the window then scores 0, which is also CAOTE's reading of A-11
     that leaves it out.
+
+    ``window_source="carry"`` keeps the last ``window`` queries of the text, whatever the chunks, and recomputes their
+    attention over the slots that are present: w·H·G·D numbers per layer, which the ledger counts as state.
+    ``pool_order="before_mean"`` smooths each query head by itself and averages then, as kvpress does; with average
+    pooling that is the same.
     """
 
     window: int = 32  # query rows
     kernel: int = 7  # slots
     pool: Pooling = "avg"
     pool_over: PoolOver = "all"
+    pool_order: PoolOrder = "after_mean"
+    window_source: WindowSource = "chunk"
     nonnegative: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -64,10 +74,46 @@ class SnapKV(Stateless):
             raise PolicyError(f"snapkv pool='{self.pool}' is not one of avg, avg_nopad, max, none.")
         if self.pool_over not in get_args(PoolOver):
             raise PolicyError(f"snapkv pool_over='{self.pool_over}' is not one of all, prefix.")
+        if self.pool_order not in get_args(PoolOrder):
+            raise PolicyError(f"snapkv pool_order='{self.pool_order}' is not one of after_mean, before_mean.")
+        if self.window_source not in get_args(WindowSource):
+            raise PolicyError(f"snapkv window_source='{self.window_source}' is not one of chunk, carry.")
+
+    @property
+    def carried(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The ring of the window's queries (R, H·G, w, D) and the places of their tokens (R, w), newest last."""
+        return ("queries", "asked") if self.window_source == "carry" else ()
+
+    def update(self, view: CacheView) -> Mapping[str, Tensor]:
+        """The newest ``window`` queries of ring and chunk together, right-aligned."""
+        fresh = view.attention.queries("all")
+        rows, heads, chunk, width = fresh.shape
+        index = torch.arange(chunk, device=fresh.device) - chunk
+        present = index >= -view.attention.rows("all").flatten(1)
+        places = torch.where(present, view.per_row(view.lengths).flatten(1) + index, -1)
+        ring = view.state.get("queries", fresh.new_zeros(rows, heads, self.window, width))
+        asked = view.state.get("asked", places.new_full((rows, self.window), -1))
+        queries, places = torch.cat([ring, fresh], 2), torch.cat([asked, places], 1)
+        newest = places.argsort(dim=-1, stable=True)[:, -self.window :]  # places without a query come first
+        wide = newest[:, None, :, None].expand(-1, heads, -1, width)
+        return {"queries": queries.gather(2, wide), "asked": places.gather(1, newest)}
 
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N)."""
         pooled = view.positions
         if self.pool_over == "prefix":
             pooled = pooled.masked_fill(pooled >= view.per_row(view.lengths) - self.window, -1)
-        return pool_neighbours(view.attention.received(self.window), pooled, self.kernel, self.pool)
+        by_head = self._window_sums(view)  # (R, H, G, N)
+        if self.pool_order == "after_mean":
+            return pool_neighbours(by_head.mean(2), pooled, self.kernel, self.pool)
+        each = pooled.unsqueeze(2).expand(by_head.shape)
+        return (
+            pool_neighbours(by_head.flatten(1, 2), each.flatten(1, 2), self.kernel, self.pool).view_as(by_head).mean(2)
+        )
+
+    def _window_sums(self, view: CacheView) -> Tensor:
+        if self.window_source == "carry":
+            return view.attention.received_from(view.state["queries"], view.state["asked"])
+        if self.pool_order == "after_mean":
+            return view.attention.received(self.window).unsqueeze(2)
+        return view.attention.received_by_head(self.window)

@@ -28,6 +28,17 @@ class Attention(Protocol):
         """(R, H, N): probabilities averaged over the query group, summed over rows."""
         ...
 
+    def received_by_head(self, last_rows: AttentionRows) -> Tensor:
+        """(R, H, G, N): as ``received`` before the mean over the query group."""
+        ...
+
+    def received_from(self, queries: Tensor, asked: Tensor) -> Tensor:
+        """(R, H, G, N): what earlier queries (R, H·G, w, D) of the tokens ``asked`` (R, w) give to these slots.
+
+        Each attends to the slots of tokens up to its own; ``asked`` = -1 marks a place without a query.
+        """
+        ...
+
     def received_within(self, distance: Tensor) -> Tensor:
         """(R, H, N): as ``received("all")``, but only from queries less than ``distance`` (R, 1, 1) tokens away."""
         ...
@@ -57,7 +68,7 @@ class CacheView:
     values: Tensor  # (R, H, N, D)
     positions: Tensor  # (R, H, N) int32, the token's place in its sequence; -1 = empty
     attention: Attention
-    state: Mapping[str, Tensor]  # (R, H, N, …), the scorer's own tensors, by the names it declared
+    state: Mapping[str, Tensor]  # the scorer's own by the names it declared: (R, H, N, …), or (R, …) if per row
     counts: tuple[int, ...]  # filled slots, the same for all heads (ragged caches: the fullest head)
     lengths: tuple[int, ...]  # tokens seen so far, evicted ones included
     budgets: tuple[int, ...]  # slots to persist per layer and KV head

@@ -79,21 +79,22 @@ def column_sums(
     softcap: float | None = None,
     counted: Tensor | None = None,
 ) -> Tensor:
-    """Attention that each slot received from the chunk's last rows: mean over the query group, sum over rows.
+    """Attention that each slot received from the chunk's last rows: summed over rows, per query head.
 
     Shapes as in `attend`; ``valid`` (R, m) bool marks the query rows that are tokens and not padding (chunks are
     right-aligned, so the last rows are the newest tokens); ``counted`` (R, H, m, N) bool restricts what is summed.
-    Returns (R, H, N) fp32; arithmetic is fp32 whatever the model's dtype (policies.md 1.7). Probabilities live for
+    Returns (R, H, G, N) fp32; arithmetic is fp32 whatever the model's dtype (policies.md 1.7). Probabilities live for
     one tile of `ROWS_PER_TILE` rows only.
     """
-    total = keys.new_zeros(*keys.shape[:3], dtype=torch.float32)
+    rows, heads, slots, _ = keys.shape
+    total = keys.new_zeros(rows, heads, query.shape[1] // heads, slots, dtype=torch.float32)
     for tile, weights in _probabilities(query, keys, visible, last_rows, scaling, softcap):
         weights = weights * valid[:, None, None, tile, None]
         if counted is not None:
             weights = weights * counted[:, :, None, tile]
         # A sum and not a matrix product: it adds every column in the same order, so that equal columns stay equal.
-        total += weights.sum((2, 3))
-    return total / (query.shape[1] // keys.shape[1])
+        total += weights.sum(3)
+    return total
 
 
 def strongest_head(

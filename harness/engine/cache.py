@@ -45,6 +45,7 @@ class SlotLayer(CacheLayerMixin):
         self.tail = max(1, tail)  # B, widest chunk after the first; its last slot takes writes that must vanish
         self.fill = 0
         self.states: dict[StateKey, Tensor] = {}  # (r, H, N + B, …) each
+        self.carried: dict[tuple[str, int], Tensor] = {}  # by name and first row of the group: (r, …) each
         self.chunk_keys: Tensor  # (R, H, m, D), what the model just handed over
         self.chunk_values: Tensor
 
@@ -162,3 +163,12 @@ class SlotCache(Cache):
     def allocated_bytes(self) -> int:
         """Bytes of K and V storage over all layers, tails included."""
         return sum(t.nbytes for layer in self.layers if layer.is_initialized for t in (layer.keys, layer.values))
+
+    def carried_bytes(self, rows: int) -> list[int]:
+        """Bytes of the tensors that policies carry per row, for each row, over all layers."""
+        total = [0] * rows
+        for layer in self.layers:
+            for (_, start), tensor in layer.carried.items():
+                for row in range(start, start + len(tensor)):
+                    total[row] += tensor[0].nbytes
+        return total

@@ -140,7 +140,20 @@ class GroupAttention:
 
     def received(self, last_rows: AttentionRows) -> Tensor:
         """(R, H, N): see `policies.view.Attention`."""
+        return self.received_by_head(last_rows).mean(2)
+
+    def received_by_head(self, last_rows: AttentionRows) -> Tensor:
+        """(R, H, G, N)."""
         return self._sums(last_rows, self.full.visible[self.rows_of])
+
+    def received_from(self, queries: Tensor, asked: Tensor) -> Tensor:
+        """(R, H, G, N). Padding attends to everything, for a softmax over nothing is not a number, and counts for
+        nothing."""
+        full, here = self.full, self.rows_of
+        places = full.positions[here].unsqueeze(2)
+        present = (asked >= 0)[:, None, :, None]
+        visible = (places >= 0) & (places <= asked[:, None, :, None]) | ~present
+        return column_sums(queries, full.keys[here], visible, asked >= 0, "all", full.scaling, full.softcap)
 
     def received_within(self, distance: Tensor) -> Tensor:
         """(R, H, N): only from queries less than ``distance`` (R, 1, 1) tokens away. Probabilities stay those of
@@ -148,7 +161,7 @@ class GroupAttention:
         here = self.rows_of
         asking = self.full.cohort.feed.positions[here][:, None, :, None]
         near = asking - self.full.positions[here].unsqueeze(2) < distance.unsqueeze(-1)
-        return self._sums("all", self.full.visible[here], near)
+        return self._sums("all", self.full.visible[here], near).mean(2)
 
     def strongest(self, last_rows: int) -> Tensor:
         """(R, N): mean over rows of the largest probability of any query head."""

@@ -24,6 +24,7 @@ class RaggedLayer(CacheLayerMixin):
         super().__init__()
         self.fill = 0
         self.states: dict[StateKey, Tensor] = {}  # packed like keys
+        self.carried: dict[tuple[str, int], Tensor] = {}  # by name and first row of the group: (r, …) each
         self.chunk_keys: Tensor  # (R, H, m, D), what the model just handed over
         self.wide_keys: Tensor  # (R, H, fill + m, D) workspace
         self.wide_values: Tensor

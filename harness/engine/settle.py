@@ -65,13 +65,14 @@ def settle(work: LayerPass, spared: Spared) -> None:
     states: dict[StateKey, Tensor] = {}
     for index, group in enumerate(cohort.groups):
         over = cohort.over(group)
-        if not any(over) and not group.policy.state:
+        if not any(over) and not group.policy.is_stateful:
             continue
         state = {name: _with_room(old, work) for name, old in _stored(work, group).items()}
-        view = work.view(group, state)
-        if group.policy.state:
+        view = work.view(group, state | _carried(work, group))
+        if group.policy.is_stateful:
             changed = dict(group.policy.update(view))
             states |= {key: changed[key.name] for key in _keys(group)}
+            layer.carried |= {(name, group.rows.start): changed[name] for name in group.policy.carried}
             view = work.view(group, changed)
         if any(over):
             assert kept is not None
@@ -99,6 +100,12 @@ def _keys(group: Group) -> list[StateKey]:
 def _stored(work: LayerPass, group: Group) -> dict[str, Tensor]:
     """The group's state for the old slots, (r, H, fill, …) each."""
     return {key.name: work.layer.state(key) for key in _keys(group)}
+
+
+def _carried(work: LayerPass, group: Group) -> dict[str, Tensor]:
+    """What the group's policy carries per row; nothing before the first chunk."""
+    places = {name: (name, group.rows.start) for name in group.policy.carried}
+    return {name: work.layer.carried[place] for name, place in places.items() if place in work.layer.carried}
 
 
 def _with_room(old: Tensor, work: LayerPass) -> Tensor:

@@ -75,20 +75,23 @@ class Tally:
         """One ledger per row, with the first broken promise. ``lengths``: tokens each row was fed."""
         final = torch.stack([layer.held() for layer in cache.layers]).float().mean((0, 2)).tolist()
         slot_bytes = cache.layers[0].slot_bytes
+        carried = cache.carried_bytes(len(self.rows))
         self.heads = cache.layers[0].held().shape[1]
         columns = zip(
             self.rows, self.chunks, lengths, final, self.calls,
             self.peak.tolist(), self.kept.tolist(), self.surplus.tolist(), self.deficit.tolist(),
-            self.slots_max.tolist(), self.is_nan.tolist(), self.coverage.tolist(), strict=True,
+            self.slots_max.tolist(), self.is_nan.tolist(), self.coverage.tolist(), carried, strict=True,
         )  # fmt: skip
         return [
-            self._ledger(row, plan, fed, mean, calls, peak, kept, surplus + deficit, slots, nan, cover, slot_bytes)
-            for row, plan, fed, mean, calls, peak, kept, surplus, deficit, slots, nan, cover in columns
+            self._ledger(
+                row, plan, fed, mean, calls, peak, kept, surplus + deficit, slots, nan, cover, more, slot_bytes
+            )
+            for row, plan, fed, mean, calls, peak, kept, surplus, deficit, slots, nan, cover, more in columns
         ]
 
     def _ledger(
         self, row: Row, plan: Sequence[tuple[int, int]], fed: int, mean: float, calls: int, peak: int, kept: int,
-        surplus: int, slots: int, is_nan: bool, coverage: float, slot_bytes: int,
+        surplus: int, slots: int, is_nan: bool, coverage: float, carried: int, slot_bytes: int,
     ) -> Ledger:  # fmt: skip
         promise = Promise(
             persists=row.capacity,
@@ -104,7 +107,7 @@ class Tally:
             slots_kept_mean=mean,
             slots_peak=peak,
             kv_bytes=slots * slot_bytes,
-            state_bytes=slots * sum(kind.nbytes for kind in row.policy.state.values()),
+            state_bytes=slots * sum(kind.nbytes for kind in row.policy.state.values()) + carried,
             tokens_evicted=fed - mean,
             coverage=coverage,
             policy_calls=calls,
