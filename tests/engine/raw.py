@@ -21,10 +21,17 @@ Chunk = tuple[Tensor, Tensor, Tensor]
 
 @dataclass
 class Step:
-    """Kept positions per KV head, ascending, and the attention output (H·G, m, D)."""
+    """Kept positions per KV head, ascending, the attention output (H·G, m, D), and the state beside the slots."""
 
     kept: list[list[int]]
     output: Tensor
+    positions: Tensor  # (H, n) as they lie, -1 = empty
+    state: dict[str, Tensor]  # (H, n, …) by name
+
+    def carried(self, name: str, head: int) -> dict[int, object]:
+        """What is carried for each kept token of a head, by position."""
+        places, values = self.positions[head].tolist(), self.state[name][head].tolist()
+        return {place: value for place, value in sorted(zip(places, values, strict=True)) if place >= 0}
 
 
 def run_layer(
@@ -74,7 +81,8 @@ def run_layers(
             output = work.attend()
             settle(work, spared)
             held = [sorted(head[head >= 0].tolist()) for head in layer.slot_positions[0]]
-            steps[index].append(Step(held, output[0].transpose(0, 1)))
+            state = {key.name: layer.state(key)[0].clone() for key in layer.states}
+            steps[index].append(Step(held, output[0].transpose(0, 1), layer.slot_positions[0].clone(), state))
         cohort.finish()
         start += size
     (ledger,) = cohort.tally.ledgers(cohort.cache, cohort.lengths)
