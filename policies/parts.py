@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
+from policies.rounding import as_written
 from policies.view import CacheView, PolicyError
 
 PromptSchedule = Literal["each_block", "after_prompt", "never"]
@@ -33,7 +34,7 @@ class Protect:
 
     def recent_slots(self, budget: int) -> int:
         """The protected recent window, in tokens, under a budget of so many slots."""
-        return math.floor(self.recent * budget) if self.recent < 1 else int(self.recent)
+        return math.floor(as_written(self.recent) * budget) if self.recent < 1 else int(self.recent)
 
     def smallest_budget(self) -> int:
         """Slots needed to hold what is protected; a share of the budget always fits beside the sinks it leaves."""

@@ -75,7 +75,29 @@ def build(config: Mapping[str, Any]) -> Policy:
         if part not in PARTS:
             raise PolicyError(f"Policy '{name}' has no part '{part}'. {nearest(part, PARTS)}")
     kind = StructuralPolicy if "structure" in settings else Policy
-    return kind(name=name, **{part: PARTS[part](spec) for part, spec in settings.items()})
+    policy = kind(name=name, **{part: PARTS[part](spec) for part, spec in settings.items()})
+    return _with_one_window(policy, settings.get("allocator"))
+
+
+def _with_one_window(policy: Policy, spec: Any) -> Policy:
+    """An allocator of ours counts the recent tokens apart: its window is protect.recent, and may not say otherwise."""
+    allocator: Any = policy.allocator
+    recent = policy.protect.recent
+    if not isinstance(spec, str | Mapping) or not hasattr(allocator, "window"):
+        return policy
+    if 0 < recent < 1:
+        raise PolicyError(
+            f"Policy '{policy.name}' protects a share of recent tokens (policy.protect.recent={recent:g}), but its "
+            "allocator counts them one by one: set policy.protect.recent to a whole number."
+        )
+    if isinstance(spec, str) or "window" not in spec:
+        return dataclasses.replace(policy, allocator=dataclasses.replace(allocator, window=int(recent)))
+    if allocator.window != recent:
+        raise PolicyError(
+            f"Policy '{policy.name}' protects {recent:g} recent tokens (policy.protect.recent), but its allocator "
+            f"counts {allocator.window} (policy.allocator.window): set both to the same number."
+        )
+    return policy
 
 
 def _prompt_stage(spec: Mapping[str, Any]) -> PromptStage:
