@@ -8,13 +8,15 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from policies.pyramid import LayerSchedule, check_pyramid, prefix_slots
+from policies.pyramid import PrefixSchedule, check_pyramid, prefix_slots
 from policies.rounding import as_written
-from policies.selection import priorities
+from policies.selection import keep_best_of_each, priorities
 from policies.view import CacheView, PolicyError
 
 Rounding = Literal["largest_remainder", "public_code"]
 Base = Literal["uniform", "pyramid"]
+Mix = Literal["convex", "safeguard"]
+_SAFEGUARD_ONLY = ("uniform", False, "largest_remainder")
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,11 @@ class AdaKV:
     """A head gets a mix of the layer's average and of the number of the layer's best scores that lie in it.
 
     Heads compare because every row of attention sums to 1 and all heads see the same rows. Recent tokens are no
-    candidates: each head keeps its whole window besides. NVIDIA/kvpress forces each head's best alpha in instead of
-    mixing budgets, and masks keys where we free them.
+    candidates: each head keeps its whole window besides.
+
+    ``mix="safeguard"`` is what NVIDIA/kvpress does instead of mixing budgets: each head is sure of its best tokens up
+    to the share ``alpha`` of its average, window included, and the layer's best scores take the rest. (kvpress masks
+    the other keys; we free them.)
     """
 
     window: int = 32  # recent tokens inside the budget; the same number as protect.recent
@@ -32,16 +37,24 @@ class AdaKV:
     rounding: Rounding = "largest_remainder"  # public_code rounds each head for itself and misses the total (A-27)
     base: Base = "uniform"  # pyramid: the layer's average comes from PyramidKV
     beta: float = 20
-    schedule: LayerSchedule = "exact"
+    schedule: PrefixSchedule = "exact"
+    mix: Mix = "convex"
 
     def __post_init__(self) -> None:
-        check_pyramid("ada", self.window, self.beta, self.schedule)
+        check_pyramid("ada", self.window, self.beta, self.schedule, get_args(PrefixSchedule))
         if not 0 <= self.alpha <= 1:
             raise PolicyError(f"ada alpha={self.alpha:g} must lie between 0 (adaptive) and 1 (uniform).")
         if self.rounding not in get_args(Rounding):
             raise PolicyError(f"ada rounding='{self.rounding}' is not one of {', '.join(get_args(Rounding))}.")
         if self.base not in get_args(Base):
             raise PolicyError(f"ada base='{self.base}' is not one of {', '.join(get_args(Base))}.")
+        if self.mix not in get_args(Mix):
+            raise PolicyError(f"ada mix='{self.mix}' is not one of {', '.join(get_args(Mix))}.")
+        if self.mix == "safeguard" and (self.base, self.normalize, self.rounding) != _SAFEGUARD_ONLY:
+            raise PolicyError(
+                "ada mix=safeguard hands out whole slots of one average by plain scores: leave base, normalize and "
+                "rounding at their defaults."
+            )
 
     @property
     def exact(self) -> bool:
@@ -56,10 +69,22 @@ class AdaKV:
         base = view.per_row(tuple(self._base(view, row) for row in range(len(view.budgets))))
         if self.normalize:
             scores = scores * captured_mass(scores, candidates, base)
+        if self.mix == "safeguard":
+            scores = scores.masked_fill(self._safe(scores, view, candidates), torch.inf)
         owned = best_owned(scores, view, candidates, base * scores.shape[1])
-        own = self._mixed(owned, base) + view.per_row(tuple(min(self.window, budget) for budget in view.budgets))
-        fits = (candidates.sum(-1, keepdim=True) <= base) & (base > 0)
+        shared = owned if self.mix == "safeguard" else self._mixed(owned, base)
+        own = shared + view.per_row(tuple(min(self.window, budget) for budget in view.budgets))
+        # The released code also rounds where a layer of the pyramid may keep exactly its prefix, and then loses a slot.
+        rounds = self.rounding == "public_code" and self.base == "pyramid"
+        fits = (candidates.sum(-1, keepdim=True) <= base - int(rounds)) & (base > 0)
         return torch.where(fits, view.positions.shape[-1], own)
+
+    def _safe(self, scores: Tensor, view: CacheView, candidates: Tensor) -> Tensor:
+        """(R, H, N) bool: each head's best candidates that no other head can displace."""
+        sure = tuple(max(0, int(as_written(self.alpha) * budget) - self.window) for budget in view.budgets)
+        nobody = torch.zeros_like(candidates)
+        ranked = torch.where(candidates, priorities(scores, view, nobody, nobody), -1)
+        return keep_best_of_each(ranked, view, view.per_row(sure)) & candidates
 
     def _base(self, view: CacheView, row: int) -> int:
         """The layer's average number of slots per head before the window."""
