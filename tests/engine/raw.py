@@ -86,5 +86,5 @@ def run_layers(
         cohort.finish()
         start += size
     (ledger,) = cohort.tally.ledgers(cohort.cache, cohort.lengths)
-    assert ledger.invalid == ""
+    assert ledger.invalid == "", ledger.invalid
     return steps
