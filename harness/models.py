@@ -14,6 +14,7 @@ from transformers.utils import logging as transformers_logging
 from harness import fingerprint
 from harness.errors import UserError
 from policies import nearest
+from policies.shape import ModelShape
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 BUNDLED = Path(__file__).parent  # `bundled/testbed` is the folder `testbed` beside this file
@@ -72,6 +73,12 @@ class ModelSpec:
     def config(self) -> Any:
         """The model's configuration, without its weights."""
         return self._fetch(AutoConfig)
+
+    def shape(self) -> ModelShape:
+        """Layers and heads, read without the weights."""
+        config = self.config().get_text_config()
+        heads = config.num_attention_heads
+        return ModelShape(config.num_hidden_layers, getattr(config, "num_key_value_heads", None) or heads, heads)
 
     def tokenizer(self) -> Any:
         """The model's tokenizer."""

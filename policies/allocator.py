@@ -7,6 +7,7 @@ from typing import ClassVar, Protocol
 
 from torch import Tensor
 
+from policies.shape import ModelShape
 from policies.view import CacheView
 
 
@@ -36,6 +37,16 @@ class SkipLayers:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", tuple(self.layers))
+
+    def reason_against_model(self, shape: ModelShape) -> str:
+        """A layer that does not exist would be skipped in silence."""
+        missing = [layer for layer in self.layers if not 0 <= layer < shape.layers]
+        if not missing:
+            return ""
+        return (
+            f"skip_layers names layer {missing[0]}, but this model has layers 0 to {shape.layers - 1}: "
+            "correct policy.allocator.layers."
+        )
 
     def targets(self, view: CacheView, scores: Tensor, protected: Tensor) -> Tensor:
         """The budget, or all slots in a skipped layer."""

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from policies.shape import ModelShape
 from policies.view import PolicyError
 
 
@@ -31,6 +32,14 @@ class TokenFilter:
             raise PolicyError(f"gemfilter layer={self.layer} must be a layer (0, 1, 2, …) or a share below 1.")
         if self.kernel < 1 or self.kernel % 2 == 0:
             raise PolicyError(f"gemfilter needs an odd pooling kernel (1, 3, 5, …), not {self.kernel}.")
+
+    def reason_against_model(self, shape: ModelShape) -> str:
+        """The filter layer has to exist."""
+        try:
+            self.layer_of(shape.layers)
+        except PolicyError as error:
+            return str(error)
+        return ""
 
     def layer_of(self, layers: int) -> int:
         """The filter layer of a model with so many. Raises `PolicyError` where the model is too shallow."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from policies.rounding import largest_remainder
+from policies.shape import ModelShape
 from policies.view import CacheView, PolicyError
 
 Rounding = Literal["largest_remainder", "public_code"]
@@ -84,6 +85,12 @@ class HeadKV:
         """Whether all heads of the model together hold no more than the average says."""
         return self.rounding == "largest_remainder"
 
+    def reason_against_model(self, shape: ModelShape) -> str:
+        """A profile has one number for every query head of its model."""
+        if isinstance(self.profile, str) or self._layout == (shape.layers, shape.query_heads):
+            return ""
+        return self._other_layout(f"{shape.layers} layers with {shape.query_heads} query heads each")
+
     def targets(self, view: CacheView, scores: Tensor, protected: Tensor) -> Tensor:
         """(R, H, 1). A prompt within the budget stays whole, whatever its heads' capacities (A-32)."""
         heads, slots = scores.shape[1:]
@@ -103,10 +110,19 @@ class HeadKV:
         """The importance table, if it is one of a model like this."""
         if isinstance(self.profile, str):
             raise PolicyError(f"The head profile {self.profile} was not read: pass it through harness.profiles first.")
-        shape = (len(self.profile), len(self.profile[0]) if self.profile else 0)
-        if shape[0] != layers or shape[1] == 0 or shape[1] % kv_heads:
-            raise PolicyError(
-                f"headkv has a profile of {shape[0]} layers with {shape[1]} query heads each, but the model has "
-                f"{layers} layers with {kv_heads} KV heads: make one for this model with python -m harness.profile."
-            )
+        measured, heads = self._layout
+        if measured != layers or heads == 0 or heads % kv_heads:
+            raise PolicyError(self._other_layout(f"{layers} layers with {kv_heads} KV heads each"))
         return self.profile
+
+    @property
+    def _layout(self) -> tuple[int, int]:
+        """Layers and query heads of the profile."""
+        return len(self.profile), len(self.profile[0]) if self.profile else 0
+
+    def _other_layout(self, has: str) -> str:
+        layers, heads = self._layout
+        return (
+            f"headkv has a profile of {layers} layers with {heads} query heads each, but the model has {has}: make one "
+            "for this model with 'python -m harness.profile', and set policy.allocator.profile."
+        )

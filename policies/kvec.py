@@ -12,6 +12,7 @@ from torch import Tensor
 from policies.rounding import as_written
 from policies.scorer import Stateless
 from policies.selection import keep_best_of_each, priorities
+from policies.shape import ModelShape
 from policies.snapkv import Pooling, pool_neighbours
 from policies.view import CacheView, PolicyError
 
@@ -52,6 +53,10 @@ class KVec(Stateless):
             if (value := getattr(self, setting)) not in get_args(known):
                 raise PolicyError(f"kvec {setting}='{value}' is not one of {', '.join(get_args(known))}.")
 
+    def reason_against_model(self, shape: ModelShape) -> str:
+        """More heads cannot be widened than there are."""
+        return self._too_wide(shape.kv_heads)
+
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N): P' at candidates, infinity in the window that always stays."""
         self._refuse(view)
@@ -79,14 +84,18 @@ class KVec(Stateless):
         return keep_best_of_each(priorities(base, seen, nobody, nobody), seen, seen.per_row(spared))
 
     def _refuse(self, view: CacheView) -> None:
-        heads = view.keys.shape[1]
-        if self.delta > heads:
-            raise PolicyError(
-                f"kvec delta={self.delta} widens more heads than the {heads} KV heads of this model: "
-                f"set policy.scorer.delta to {heads} or less."
-            )
+        if reason := self._too_wide(view.keys.shape[1]):
+            raise PolicyError(reason)
         if view.phase == "decode":
             raise PolicyError("kvec compresses a prompt once: set policy.schedule.decode=never.")
+
+    def _too_wide(self, heads: int) -> str:
+        if self.delta <= heads:
+            return ""
+        return (
+            f"kvec delta={self.delta} widens more heads than the {heads} KV heads of this model: "
+            f"set policy.scorer.delta to {heads} or less."
+        )
 
 
 def focus(scores: Tensor, candidates: Tensor, criterion: Criterion) -> Tensor:

@@ -1,12 +1,13 @@
-"""Which policy works in which prompt regime, and why not where it does not: asked before anything is computed.
+"""Which policy works in which prompt regime and on which model, and why not: asked before anything is computed.
 
-The support matrix in the documentation is this function over all presets.
+The support matrix in the documentation is `reason_against` over all presets.
 """
 
 from __future__ import annotations
 
 from harness.engine.rows import REGIMES, EngineError, Prompting
 from policies import Policy
+from policies.shape import Fitted, ModelShape
 
 
 def reason_against(policy: Policy, prompting: Prompting) -> str:
@@ -24,6 +25,16 @@ def reason_against(policy: Policy, prompting: Prompting) -> str:
             f"(prompt={regime}): use prompt=token_fed."
         )
     return ""
+
+
+def reason_against_model(policy: Policy, shape: ModelShape) -> str:
+    """Why this policy cannot work on a model of this shape, as a sentence with the remedy; empty where it can."""
+    stage = getattr(policy, "prompt_stage", None)
+    parts = [getattr(policy, name, None) for name in ("scorer", "allocator", "token_filter", "structure")]
+    reasons = (
+        part.reason_against_model(shape) for part in [*parts, stage and stage.scorer] if isinstance(part, Fitted)
+    )
+    return next(filter(None, reasons), "")
 
 
 def natural_regime(policy: Policy, block_size: int) -> Prompting:
