@@ -30,12 +30,12 @@ def main() -> None:
 
 
 def _run_composed() -> None:
-    """Hydra composes; a single job runs here, outside of Hydra, the jobs of ``-m`` in our launcher plugin."""
+    """Hydra composes, one job or all jobs of ``-m``; they run here together, when Hydra is done."""
     Plugins.instance().register(SweepLauncher)  # Hydra finds it by itself only where this folder is on sys.path
-    single: list[DictConfig] = []
-    hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(single.append)()
-    if single:
-        sweep(single)
+    jobs: list[DictConfig] = []
+    hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(jobs.append)()
+    if jobs:
+        sweep(jobs)
 
 
 if __name__ == "__main__":

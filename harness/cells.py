@@ -13,10 +13,10 @@ from harness import engine, fingerprint
 from harness.budget import FULL, Budget
 from harness.engine import Prompting
 from harness.engine.support import natural_regime, reason_against
-from harness.errors import UserError
+from harness.errors import CellError
 from harness.models import ModelSpec
 from harness.policy_config import policy_from
-from policies import CacheView, Policy
+from policies import CacheView, Policy, PolicyError
 from policies.death_times import death_times
 from policies.rounding import largest_remainder
 from policies.selection import keep_best
@@ -39,21 +39,24 @@ class Cell:
 
     @staticmethod
     def parse(config: Mapping[str, Any]) -> Cell:
-        """From a composed configuration (plain containers). Raises the errors of `harness.errors.MENDABLE`."""
+        """From a composed configuration (plain containers).
+
+        Raises `CellError` for parts that do not go together, and the other errors of `harness.errors.MENDABLE`.
+        """
         model = ModelSpec.parse(config["model"])
         policy = policy_from(config["policy"], model, config["trusted"])
         budget = FULL if policy.is_dense else Budget.parse(config["budget"], config["budget_of"])
-        if budget.slots is not None:
-            policy.check_budget(budget.slots)
+        if budget.slots is not None and (reason := reason_against_budget(policy, budget.slots)):
+            raise CellError(reason)
         block_size = config["block_size"]
         automatic = config["prompt"] == "auto"
         prompting = natural_regime(policy, block_size) if automatic else Prompting(config["prompt"], block_size)
         if reason := reason_against(policy, prompting):
-            raise UserError(reason)
+            raise CellError(reason)
         task_config = dict(config["task"])
         task = tasks.build(task_config.pop("name"), **task_config)
         if task.mode == "perplexity" and prompting.regime == "one_shot" and not policy.is_dense:
-            raise UserError(
+            raise CellError(
                 f"Task '{task.name}' predicts the prompt itself, and prompt=one_shot evicts only after the prompt, so "
                 "its perplexity would be dense whatever the policy: use prompt=blocked or prompt=token_fed."
             )
@@ -106,6 +109,15 @@ class Cell:
             "dtype": self.model.dtype,
             "seed": self.seed,
         }
+
+
+def reason_against_budget(policy: Policy, slots: int) -> str:
+    """Why the policy cannot work in so many slots, as a sentence with the remedy; empty where it can."""
+    try:
+        policy.check_budget(slots)
+    except PolicyError as error:
+        return str(error)
+    return ""
 
 
 def _described(part: Any) -> dict[str, Any]:

@@ -21,11 +21,13 @@ from harness import provenance
 from harness.cells import Cell
 from harness.diagnostics import DIAGNOSTICS, check, chosen, diagnose
 from harness.diagnostics.forced import dense_continuation
-from harness.errors import UserError
+from harness.errors import CellError, UserError
 from harness.listing import CONF
 from harness.models import eos_token_ids, pick_device
 from harness.plain_words import errors_in_plain_words
 from harness.plan import Job, plan
+from harness.prompts import Prompts
+from harness.refusals import reason_against_cell
 from harness.store import Store, write_atomically
 from harness.terminal import console, say
 
@@ -49,7 +51,10 @@ def run(arguments: Sequence[str]) -> None:
     if not isinstance(limit, int) or limit < 1:
         raise UserError(f"limit={limit} leaves nothing to diagnose: give the number of samples, at least 1.")
     store = Store(Path(config["results_dir"]) / "diagnostics")
-    jobs = plan(cell.model, [cell], store, limit).jobs
+    prompts = Prompts(limit)
+    if reason := reason_against_cell(cell, prompts):
+        raise CellError(reason)
+    jobs = plan(cell.model, [cell], store, prompts).jobs
     store.check_writable()
     device = pick_device(config["device"])
     model = cell.model.load(device)

@@ -11,8 +11,11 @@ from harness.cells import Cell
 from harness.engine import Row
 from harness.engine.hook import refuse_unsupported
 from harness.models import ModelSpec
+from harness.prompts import Prompts
+from harness.refusals import hindsight_bytes
 from harness.store import Store
-from tasks.base import Sample, Task
+from policies.shape import ModelShape
+from tasks.base import Sample
 
 ROWS_AT_ONCE = 96
 CACHE_BYTES_AT_ONCE = 2 * 2**30
@@ -31,12 +34,14 @@ class Job:
         """Jobs with the same key can share a cohort without one waiting long for another.
 
         Dense rows hold everything they read, so they never share with bounded ones; token-fed rows share only where
-        they leave the dense start at the same token; ragged caches and positions inside the cache are run apart.
+        they leave the dense start at the same token; ragged caches and positions inside the cache are run apart, and
+        so is the oracle, whose cohort is read twice.
         """
         prompting = self.cell.prompting
         slots = 0 if self.row.policy.is_dense else self.row.budget
         passes = len(self.row.chunks(prompting))
-        return (self.cell.task.mode, prompting, slots, passes, self.row.policy.uniform, self.row.policy.rope)
+        policy = self.row.policy
+        return (self.cell.task.mode, prompting, slots, passes, policy.uniform, policy.rope, policy.hindsight)
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class Plan:
     cells: tuple[Cell, ...]
     jobs: tuple[Job, ...]
     present: int
+    shape: ModelShape
     bytes_per_slot: int  # K and V of one token over all layers
 
     @property
@@ -66,38 +72,28 @@ class Plan:
 
     def _width(self, jobs: Sequence[Job]) -> int:
         longest = max(job.row.capacity + job.cell.prompting.widest(len(job.row.tokens), job.row.budget) for job in jobs)
-        return max(1, min(ROWS_AT_ONCE, CACHE_BYTES_AT_ONCE // (longest * self.bytes_per_slot)))
+        hindsight = max(hindsight_bytes(job.cell, job.row, self.shape) for job in jobs)
+        return max(1, min(ROWS_AT_ONCE, CACHE_BYTES_AT_ONCE // (longest * self.bytes_per_slot + hindsight)))
 
 
-def plan(model: ModelSpec, cells: Sequence[Cell], store: Store, limit: int | None) -> Plan:
+def plan(model: ModelSpec, cells: Sequence[Cell], store: Store, prompts: Prompts) -> Plan:
     """Find what is missing. Raises the errors of `harness.errors.MENDABLE` for prompts that the model cannot take."""
     config = model.config().get_text_config()
-    tokenizer = model.tokenizer()
-    prompts: dict[Task, list[tuple[Sample, list[int]]]] = {}
     jobs: list[Job] = []
     present = 0
     for cell in cells:
-        if cell.task not in prompts:
-            prompts[cell.task] = [(s, _encode(tokenizer, s)) for s in cell.task.samples(tokenizer)[:limit]]
-        samples = prompts[cell.task]
-        lengths = [len(tokens) for _, tokens in samples]
+        samples = prompts.under(cell)
         finished = store.finished(cell.id)
-        present += sum(sample.id in finished for sample, _ in samples)
-        for sample, tokens in samples:
-            if sample.id not in finished:
-                slots = 0
-                if not cell.policy.is_dense:
-                    slots = cell.budget.of(len(tokens), sample.max_new_tokens, lengths)
-                jobs.append(Job(cell, sample, Row(tokens, cell.policy, slots, sample.max_new_tokens)))
+        present += sum(sample.id in finished for sample, _, _ in samples)
+        jobs += [
+            Job(cell, sample, Row(tokens, cell.policy, slots, sample.max_new_tokens))
+            for sample, tokens, slots in samples
+            if sample.id not in finished
+        ]
     refuse_unsupported(config, max((job.row.total_tokens for job in jobs), default=0))
     # Rows of one sample under all its cells lie together, so that an interrupted run leaves whole comparisons.
     jobs.sort(key=lambda job: job.sample.id)
-    return Plan(model, tuple(cells), tuple(jobs), present, _bytes_per_slot(config, model.dtype))
-
-
-def _encode(tokenizer: Any, sample: Sample) -> list[int]:
-    tokens: list[int] = tokenizer.encode(sample.prompt)
-    return tokens[: sample.truncate_to]
+    return Plan(model, tuple(cells), tuple(jobs), present, model.shape(), _bytes_per_slot(config, model.dtype))
 
 
 def _bytes_per_slot(config: Any, dtype: str) -> int:

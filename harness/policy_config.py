@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import cache
 from typing import Any
 
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from harness.listing import CONF
 from harness.models import ModelSpec
 from harness.outside import as_policy, construct, is_outside
 from harness.profiles.files import with_profile
@@ -18,3 +23,12 @@ def policy_from(config: Mapping[str, Any], model: ModelSpec, trusted: Collection
         return as_policy(construct(config, trusted))
     parts = {key: construct(spec, trusted) if is_outside(spec) else spec for key, spec in config.items()}
     return build(with_token_ids(with_profile(parts, model), model))
+
+
+@cache
+def preset(name: str) -> Mapping[str, Any]:
+    """The ``policy`` group as ``policy=<name>`` composes it."""
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        config = OmegaConf.to_container(compose("config", overrides=[f"policy={name}"]), resolve=True)
+    assert isinstance(config, dict)
+    return dict(config["policy"])

@@ -17,6 +17,7 @@ from harness.cells import Cell
 from harness.engine import Engine, Outcome
 from harness.models import ModelSpec, eos_token_ids
 from harness.plan import Job, Plan, plan
+from harness.prompts import Prompts
 from harness.store import Store
 from harness.terminal import Progress
 
@@ -35,14 +36,14 @@ class Finished:
         return self.store.load(cell.id for cell in self.cells)
 
 
-def run(cells: Sequence[Cell], results_dir: Path, device: str, limit: int | None, progress: Progress) -> Finished:
+def run(cells: Sequence[Cell], results_dir: Path, device: str, prompts: Prompts, progress: Progress) -> Finished:
     """Compute every missing sample of these cells. All checks come before the first model is loaded."""
     unique = tuple({cell.id: cell for cell in cells}.values())
     store = Store(results_dir / "runs")
     by_model: dict[ModelSpec, list[Cell]] = defaultdict(list)
     for cell in unique:
         by_model[cell.model].append(cell)
-    plans = [plan(model, members, store, limit) for model, members in by_model.items()]
+    plans = [plan(model, members, store, prompts) for model, members in by_model.items()]
     store.check_writable()
     with progress.over(sum(p.tokens for p in plans)):
         for work in plans:

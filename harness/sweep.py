@@ -7,45 +7,81 @@ from pathlib import Path
 
 import pandas as pd
 from omegaconf import DictConfig, OmegaConf
+from rich.markup import escape
 
 from harness.cells import Cell
-from harness.errors import UserError
+from harness.errors import CellError, UserError
 from harness.models import pick_device
-from harness.report import summary_table, write_report
+from harness.prompts import Prompts
+from harness.references import Asked, references
+from harness.refusals import Refusal, reason_against_cell, told
+from harness.report import checked, summary_table, write_report
 from harness.runner import Finished, run
 from harness.terminal import Progress, say, show_summary
 
 
 def sweep(configs: Sequence[DictConfig]) -> None:
-    """Run all jobs of one command together. Raises the errors of `harness.errors.MENDABLE`."""
-    cells = [Cell.parse(OmegaConf.to_container(config, resolve=True)) for config in configs]  # type: ignore[arg-type]
+    """Run all jobs of one command together. Raises the errors of `harness.errors.MENDABLE`.
+
+    Cells that cannot be run as asked are named before and after the others have run.
+    """
     first = configs[0]
     limit = first.limit
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise UserError(f"limit={limit} leaves nothing to run: give the number of samples per cell, at least 1.")
-    results_dir = Path(first.results_dir)
-    _report(run(cells, results_dir, pick_device(first.device), limit, Progress()), str(first.name), results_dir)
+    prompts, results_dir = Prompts(limit), Path(first.results_dir)
+    asked, refusals = _sorted_out(configs, prompts)
+    if not asked:
+        raise UserError(" ".join(dict.fromkeys(refusal.reason for refusal in refusals)))
+    beside, impossible = references(asked, prompts)
+    refused = told(refusals, "Refused, and not run:")
+    notes = [*refused, *told(impossible, "Without the reference line")]
+    for note in notes:
+        say(escape(note))
+    cells = [*(each.cell for each in asked), *beside]
+    done = run(cells, results_dir, pick_device(first.device), prompts, Progress())
+    _report(done, str(first.name), results_dir, notes)
+    if problems := [*refused, *_broken(done.rows())]:
+        raise UserError(" ".join(problems))
 
 
-def _report(done: Finished, name: str, results_dir: Path) -> None:
+def _sorted_out(configs: Sequence[DictConfig], prompts: Prompts) -> tuple[list[Asked], list[Refusal]]:
+    """The cells that can be run, and those that cannot."""
+    asked: list[Asked] = []
+    refusals: list[Refusal] = []
+    for job in configs:
+        config = OmegaConf.to_container(job, resolve=True)
+        assert isinstance(config, dict)
+        plain = {str(key): value for key, value in config.items()}
+        try:
+            cell = Cell.parse(plain)
+            reason = reason_against_cell(cell, prompts)
+        except CellError as error:
+            reason = str(error)
+        if reason:
+            refusals.append(Refusal(str(plain["policy"].get("name")), reason))
+        else:
+            asked.append(Asked(plain, cell))
+    return asked, refusals
+
+
+def _report(done: Finished, name: str, results_dir: Path, notes: Sequence[str]) -> None:
     rows = done.rows()
     page = results_dir / "reports" / f"{name}.html"
     page.parent.mkdir(parents=True, exist_ok=True)
-    write_report(rows, page, title=name, notes=())
+    write_report(rows, page, title=name, notes=notes)
     show_summary(summary_table(rows))
     if done.computed:
         say(f"{done.computed} samples computed, {done.present} were there already.")
     else:
         say(f"Nothing to compute: all {done.present} samples were there already.")
     say(f"Rows:   {done.store.root}\nReport: {page}")
-    if broken := _broken(rows):
-        raise UserError(broken)
 
 
-def _broken(rows: pd.DataFrame) -> str:
-    """What happened to cells that broke a promise, as sentences; empty where all kept theirs."""
-    told = [
+def _broken(rows: pd.DataFrame) -> list[str]:
+    """What happened to cells that broke a promise, as sentences; none where all kept theirs."""
+    accepted = checked(rows)
+    return [
         f"Invalid, and left out of tables and figures: {', '.join(sorted(set(part['policy'])))}. {sentence}"
-        for sentence, part in rows[rows["invalid"] != ""].groupby("invalid")
+        for sentence, part in accepted[accepted["invalid"] != ""].groupby("invalid")
     ]
-    return " ".join(told)

@@ -1,4 +1,4 @@
-"""Our Hydra launcher: the sweeper hands over all jobs of a ``-m`` run at once, and they run as one sweep.
+"""Our Hydra launcher: it composes all jobs of a ``-m`` run and hands them on, so that they can run as one sweep.
 
 It lives here because Hydra accepts plugins from the ``hydra_plugins`` namespace only, and finds them by itself.
 """
@@ -17,19 +17,18 @@ from omegaconf import DictConfig
 
 
 class SweepLauncher(Launcher):  # type: ignore[misc]
-    """Composes every job of the sweep and passes the configurations on in one call."""
+    """Composes every job of the sweep first; the task function only gathers them (`harness.__main__`)."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Hydra's hook: remember what is needed to compose jobs."""
-        self.context, self.config = hydra_context, config
+        self.context, self.config, self.gather = hydra_context, config, task_function
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Hydra's hook: all jobs of the sweep, as lists of overrides."""
-        from harness.sweep import sweep  # here, because Hydra imports every plugin before each composition
-
         compose = self.context.config_loader.load_sweep_config
         configs = [compose(self.config, list(overrides)) for overrides in job_overrides]
-        sweep(configs)
+        for config in configs:
+            self.gather(config)
         return [_done(config, overrides) for config, overrides in zip(configs, job_overrides, strict=True)]
 
 

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from harness import fingerprint
-from harness.errors import UserError
+from harness.errors import CellError, UserError
 from harness.models import ModelSpec
 from harness.store import write_atomically
-from policies import PolicyError
 from policies.headkv import Importance
 
 BUNDLED = Path(__file__).parent  # `bundled/<name>` is the file `<name>.json` beside this one
@@ -40,7 +39,7 @@ class HeadProfile:
 def with_profile(policy: Mapping[str, Any], model: ModelSpec) -> Mapping[str, Any]:
     """A policy's configuration whose head profile, if it names one, has been read and belongs to this model.
 
-    Raises `PolicyError` for another model's profile and `UserError` for a file that is none.
+    Raises `CellError` for another model's profile and `UserError` for a file that is none.
     """
     allocator = policy.get("allocator")
     path = allocator.get("profile") if isinstance(allocator, Mapping) else None
@@ -48,10 +47,10 @@ def with_profile(policy: Mapping[str, Any], model: ModelSpec) -> Mapping[str, An
         return policy
     profile = read(path)
     if profile.fingerprint != identity(model) and not allocator.get("transfer"):
-        raise PolicyError(
+        raise CellError(
             f"The head profile {path} was measured on {profile.model or 'a model that it does not name'}, not on this "
             f"{model.name}: make one with 'python -m harness.profile model={model.name} kind=r out=<file>' and set "
-            "policy.allocator.profile=<file>, or accept it with policy.allocator.transfer=true."
+            "policy.allocator.profile=<file>, or accept it with +policy.allocator.transfer=true."
         )
     return {**policy, "allocator": {**allocator, "profile": profile.importance}}
 

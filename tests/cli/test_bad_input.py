@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
+import torch
 
 from harness import __main__ as command
+from harness import diagnose
+from harness.store import load_rows
+from policies.keydiff import KeyDiff
 
 CASES = {
     "unknown policy": (["policy=keydif"], "There is no policy called 'keydif'. Did you mean keydiff"),
@@ -20,6 +25,13 @@ CASES = {
     "unknown regime": (["prompt=streamed"], "Known: blocked, one_shot, token_fed"),
     "budget below the protected": (["policy=snapkv", "budget=20"], "raise the budget to at least 32"),
     "share below the protected": (["policy=snapkv", "budget=2%"], "raise the budget to at least 32"),
+    "budget below sinks and recent": (["policy=sink", "policy.protect.recent=32", "budget=35"], "to at least 36"),
+    "more heads than there are": (["policy=kvec", "prompt=one_shot"], "set policy.scorer.delta to 2 or less"),
+    "a layer that is not there": (["policy=gemfilter/llama31-8b", "prompt=one_shot"], "this model has layers 0 to 5"),
+    "skipping a missing layer": (["policy=l2/original", "prompt=auto", "policy.allocator.layers=[6]"], "names layer 6"),
+    "two windows": (["policy=ada_snapkv", "prompt=auto", "policy.protect.recent=16"], "set both to the same number"),
+    "references without brackets": (["references=random"], "write references=[random]"),
+    "unknown reference": (["references=[orakle]"], "no policy called 'orakle'. Did you mean oracle?"),
     "no budget": (["budget=lots"], "budget=lots is not a budget"),
     "negative budget": (["budget=-3"], "budget=-3 is not a budget"),
     "unknown denominator": (["budget_of=all"], "budget_of='all' is not one of"),
@@ -75,3 +87,77 @@ def test_the_same_in_a_sweep(monkeypatch, tmp_path, capfd):
     (tmp_path / "file").touch()
     assert run(["-m", "policy=h2o,tova", f"results_dir={tmp_path}/file/out", "limit=1"], monkeypatch) == 2
     assert "choose another results_dir" in capfd.readouterr().err
+
+
+SMALL = ["task.lengths=[192]", "task.repeats=1", "task.depths=[20,80]", "block_size=32", "budget=48", "references=[]"]
+
+
+@pytest.fixture
+def never_loaded(monkeypatch):
+    monkeypatch.setattr("harness.models.ModelSpec.load", lambda *_: pytest.fail("the model was loaded"))
+
+
+def profile(path, heads: int) -> str:
+    path.write_text(json.dumps({f"{layer}-{head}": [1.0] for layer in range(6) for head in range(heads)}))
+    return f"policy.allocator.profile={path}"
+
+
+@pytest.mark.parametrize(
+    ("heads", "transfer", "sentence"),
+    [
+        (8, [], "was measured on a model that it does not name, not on this testbed"),
+        (
+            16,
+            ["+policy.allocator.transfer=true"],
+            "6 layers with 16 query heads each, but the model has 6 layers with 8",
+        ),
+    ],
+)
+def test_the_profile_of_another_model_is_refused(heads, transfer, sentence, never_loaded, monkeypatch, tmp_path, capfd):
+    words = ["policy=headkv_r", "prompt=one_shot", profile(tmp_path / "profile.json", heads), *transfer]
+    assert run([*words, f"results_dir={tmp_path}/out"], monkeypatch) == 2
+    error = capfd.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
+
+
+def test_the_other_cells_of_a_sweep_run(monkeypatch, tmp_path, capfd):
+    words = ["-m", "policy=kvec,snapkv,keydiff", "prompt=auto", *SMALL, "budget=20", f"results_dir={tmp_path}"]
+    assert run(words, monkeypatch) == 2
+    captured = capfd.readouterr()
+    for sentence in ("not run: kvec. kvec delta=3 widens", "not run: snapkv/keydiff. A budget of 20 slots is smaller"):
+        assert sentence in captured.err
+        assert sentence in " ".join(captured.out.split())
+        assert sentence in (tmp_path / "reports" / "latest.html").read_text()
+    assert "Traceback" not in captured.err
+    rows = load_rows(tmp_path)
+    assert set(rows["policy"]) == {"keydiff"}
+    assert (rows["invalid"] == "").all()
+
+
+def test_the_same_before_a_diagnosis(never_loaded, monkeypatch, tmp_path, capfd):
+    monkeypatch.setattr(sys, "argv", ["d", "what=[kept]", "policy=kvec", "prompt=one_shot", f"results_dir={tmp_path}"])
+    with pytest.raises(SystemExit) as end:
+        diagnose.main()
+    assert end.value.code == 2
+    assert "set policy.scorer.delta to 2 or less" in capfd.readouterr().err
+
+
+def test_scores_that_are_no_numbers_make_a_cell_invalid_and_no_other(monkeypatch, tmp_path, capfd):
+    monkeypatch.setattr(KeyDiff, "score", lambda self, view: torch.full(view.positions.shape, torch.nan))
+    assert run(["-m", "policy=keydiff,sink", *SMALL, f"results_dir={tmp_path}"], monkeypatch) == 2
+    captured = capfd.readouterr()
+    assert "Invalid, and left out of tables and figures: keydiff. The policy scored a slot as not-a-num" in captured.err
+    assert captured.err.count("\n") == 1
+    rows = load_rows(tmp_path)
+    assert set(rows.loc[rows["invalid"] == "", "policy"]) == {"sink"}
+
+
+def test_scores_that_are_all_equal_keep_the_newest(monkeypatch, tmp_path):
+    monkeypatch.setattr(KeyDiff, "score", lambda self, view: torch.zeros(view.positions.shape))
+    assert run(["-m", "policy=keydiff,window", *SMALL, f"results_dir={tmp_path}"], monkeypatch) == 0
+    rows = load_rows(tmp_path)
+    assert (rows["invalid"] == "").all()
+    assert (rows["slots_kept_max"] == 48).all()
+    predictions = rows.pivot(index="sample_id", columns="policy", values="prediction")
+    assert (predictions["keydiff"] == predictions["window"]).all()

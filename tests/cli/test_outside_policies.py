@@ -15,7 +15,7 @@ from harness.store import load_rows
 PAGE = (Path(__file__).parents[2] / "docs" / "add-a-policy.md").read_text()
 CODE = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
 COMMANDS = [line for line in re.search(r"```bash\n(.*?)```", PAGE, re.DOTALL)[1].splitlines() if line]
-SMALL = ["task.lengths=[192]", "task.repeats=1", "task.depths=[20]", "block_size=32", "budget=48"]
+SMALL = ["task.lengths=[192]", "task.repeats=1", "task.depths=[20]", "block_size=32", "references=[]", "budget=48"]
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_every_command_line_of_the_page_runs(line, my_pkg, monkeypatch, tmp_path
 
 def test_parameters_make_another_cell(my_pkg, monkeypatch, tmp_path):
     for line in COMMANDS[:2]:
-        run([*shlex.split(line)[3:], *SMALL[:3], f"results_dir={tmp_path}"], monkeypatch)
+        run([*shlex.split(line)[3:], *SMALL[:3], "references=[]", f"results_dir={tmp_path}"], monkeypatch)
     assert load_rows(tmp_path)["cell_id"].nunique() == 2
 
 

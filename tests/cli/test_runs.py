@@ -13,7 +13,7 @@ from harness import __main__ as command
 from harness.models import BUNDLED
 from harness.store import load_rows
 
-SMALL = ["task.lengths=[192]", "task.repeats=1", "task.depths=[20,80]", "block_size=32"]
+SMALL = ["task.lengths=[192]", "task.repeats=1", "task.depths=[20,80]", "block_size=32", "references=[]"]
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(harness, tmp_path):
 
 
 def test_perplexity_rows_weigh_by_predicted_tokens(harness, tmp_path):
-    harness("task=book_perplexity", "task.length=128", "task.windows=2", "policy=sink", "budget=48", "block_size=32")
+    harness("task=book_perplexity", "task.length=128", "task.windows=2", "policy=sink", "budget=48", *SMALL[3:])
     rows = load_rows(tmp_path)
     assert (rows["weight"] == 127).all()
     assert rows["value"].between(2, 8).all()  # nats per token; ln 4096 = 8.3 is a guess at random

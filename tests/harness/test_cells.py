@@ -27,7 +27,7 @@ def test_what_changes_outputs_changes_the_cell(override):
     assert cell(override).id != cell().id
 
 
-@pytest.mark.parametrize("override", ["device=cpu", "limit=3", "results_dir=/elsewhere", "name=other"])
+@pytest.mark.parametrize("override", ["device=cpu", "limit=3", "results_dir=/elsewhere", "name=other", "references=[]"])
 def test_what_does_not_change_outputs_does_not(override):
     assert cell(override).id == cell().id
 

@@ -9,12 +9,11 @@ import torch
 from engine.tiny import ARCHITECTURES, prompt, tiny_model
 from reference.headkv import reasoning_score, retrieval_score
 
-from harness.errors import UserError
+from harness.errors import CellError, UserError
 from harness.models import ModelSpec
 from harness.profile import make
 from harness.profiles.files import identity, read, with_profile, write
 from harness.profiles.measure import Trial, attended, copied, needle_span, run
-from policies import PolicyError
 from tasks.base import Sample
 
 TESTBED = ModelSpec("testbed", "bundled/testbed")
@@ -120,7 +119,7 @@ def test_the_path_is_replaced_by_what_it_holds():
 
 def test_another_models_profile_needs_to_be_called_a_transfer():
     other = ModelSpec("llama3.1-8b", "meta-llama/Llama-3.1-8B-Instruct")
-    with pytest.raises(PolicyError) as refused:
+    with pytest.raises(CellError) as refused:
         with_profile(HEADKV, other)
     assert "was measured on testbed, not on this llama3.1-8b" in str(refused.value)
     assert "model=llama3.1-8b kind=r" in str(refused.value)
