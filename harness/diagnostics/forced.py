@@ -9,8 +9,8 @@ import torch
 from transformers import PreTrainedModel
 
 from harness.engine import Engine, Ledger, Outcome, Prompting, Row
+from harness.engine.hearing import Losses
 from harness.engine.hook import slots_enabled
-from harness.engine.step import Feed
 from harness.engine.watch import Watcher
 from policies import DENSE
 
@@ -26,13 +26,13 @@ class Forced(Engine):
     def follow(self, row: Row, continuation: Sequence[int], prompting: Prompting) -> Ledger:
         """Feed ``row.tokens``, then every token of ``continuation``; watchers see each pass and all its logits."""
         whole = replace(row, max_new_tokens=len(continuation))
-        _, cohort = self._cohort([whole], prompting)
+        cohort = self.cohort([whole], prompting)
         with slots_enabled(self.model):
-            self._look_ahead(cohort)
-            self._read_prompts(cohort, lambda fed: None, lambda feed, logits: None)  # a collector asks for all logits
+            self.look_ahead([whole], prompting).show(cohort)
+            self.read_prompts(cohort, Losses.of(1))  # who listens for losses asks for all logits
             for token in continuation:
-                self._forward(cohort, Feed.of([[token]], cohort.lengths, cohort.device), "decode", 1)
-        (ledger,) = cohort.tally.ledgers(cohort.cache, cohort.lengths)
+                self.step(cohort, [[token]])
+        (ledger,) = self.ledgers(cohort)
         return ledger
 
 

@@ -11,12 +11,11 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 import pandas as pd
-import torch
 from torch import Tensor
 
 from harness.diagnostics.correlation import spearman
-from harness.engine.cache import StateKey
 from harness.engine.cohort import Cohort
+from harness.engine.settle import view_after
 from policies.caote import CAOTE, FastCAOTE
 
 if TYPE_CHECKING:
@@ -41,9 +40,7 @@ class RankWatcher:
             return
         if group.policy.prompt_stage is not None and cohort.phase == "prompt":
             scorer = group.policy.prompt_stage.scorer
-        view = work.view(group, self._state(work))
-        if scorer.state:
-            view = work.view(group, dict(scorer.update(view)))
+        view = view_after(work, group)
         scores = scores_of(scorer, view)
         for head, filled in enumerate(view.filled[0]):
             numbers = {name: each[0, head][filled] for name, each in scores.items()}
@@ -56,16 +53,6 @@ class RankWatcher:
 
     def predicted(self, cohort: Cohort, logits: Tensor) -> None:
         """Nor do logits."""
-
-    def _state(self, work: LayerPass) -> dict[str, Tensor]:
-        """The policy's state as it is stored, with zeros for the chunk: (1, H, fill + m, …) each."""
-        group = work.cohort.groups[0]
-        stored = {name: work.layer.state(StateKey(name, group.rows, kind)) for name, kind in group.policy.state.items()}
-        chunk = work.cohort.feed.width
-        return {
-            name: torch.cat([old, old.new_zeros(*old.shape[:2], chunk, *old.shape[3:])], 2)
-            for name, old in stored.items()
-        }
 
 
 def scores_of(scorer: Scorer, view: CacheView) -> dict[str, Tensor]:

@@ -38,7 +38,7 @@ class Taping:
             whole = (work.keys.shape[1], work.cohort.fed.shape[1])
             for gone in (self.unseen_from, self.left_at):
                 gone[work.index] = torch.full(whole, NEVER, dtype=torch.int32, device=work.keys.device)
-        self._lost(self.unseen_from[work.index], work.positions[0].masked_fill(~work.visible[0, :, -1], -1))
+        self._lost(self.unseen_from[work.index], work.positions[0].masked_fill(~work.sight.newest[0], -1))
         if self.vectors:
             chunk = work.query.shape[2]
             keys, values = (stored[0, :, -chunk:].clone() for stored in (work.keys, work.values))

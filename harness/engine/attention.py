@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from harness.engine.sight import Sight
 from policies.view import AttentionRows
 
 ROWS_PER_TILE = 64  # query rows whose probabilities exist at one time
@@ -25,23 +26,27 @@ def _capped(logits: Tensor, softcap: float | None) -> Tensor:
 
 
 def attend(
-    query: Tensor, keys: Tensor, values: Tensor, visible: Tensor, scaling: float, softcap: float | None = None
+    query: Tensor, keys: Tensor, values: Tensor, sight: Sight, scaling: float, softcap: float | None = None
 ) -> Tensor:
-    """Softmax attention.
+    """Softmax attention, by a fused kernel unless logits are capped.
 
-    ``query`` (R, H·G, m, D), ``keys`` and ``values`` (R, H, N, D), ``visible`` (R, 1 or H, m, N) bool. Returns
-    (R, m, H·G, D). The query group is folded into the query rows, so that K and V are never repeated.
+    ``query`` (R, H·G, m, D), ``keys`` and ``values`` (R, H, N, D). Returns (R, m, H·G, D). The query group is folded
+    into the query rows, so that K and V are never repeated; a whole prompt at once needs no mask and no folding.
     """
     rows, query_heads, chunk, width = query.shape
     heads = keys.shape[1]
     group = query_heads // heads
+    if sight.plain and sight.slots == chunk > 1 and softcap is None:
+        whole = F.scaled_dot_product_attention(query, keys, values, is_causal=True, scale=scaling, enable_gqa=True)
+        return whole.transpose(1, 2)
     folded = _grouped(query, heads).reshape(rows, heads, group * chunk, width)
-    mask = visible.repeat(1, 1, group, 1)
     if softcap is None:
+        mask = sight.mask(group, query.dtype)
         output = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scaling)
     else:
         logits = _capped(folded.float() @ keys.float().transpose(-1, -2) * scaling, softcap)
-        weights = logits.masked_fill(~mask, -torch.inf).softmax(-1)
+        hidden = ~sight.rows(slice(None)).repeat(1, 1, group, 1)
+        weights = logits.masked_fill(hidden, -torch.inf).softmax(-1)
         output = weights.to(values.dtype) @ values
     return output.reshape(rows, heads, group, chunk, -1).permute(0, 3, 1, 2, 4).reshape(rows, chunk, query_heads, -1)
 
@@ -49,12 +54,13 @@ def attend(
 def _probabilities(
     query: Tensor,
     keys: Tensor,
-    visible: Tensor,
+    sight: Sight,
     last_rows: AttentionRows,
     scaling: float,
     softcap: float | None,
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Tiles of the chunk's last rows with their probabilities, (R, H, G, tile, N) fp32 each."""
+    """Tiles of the chunk's last rows with their probabilities, (R, H, G, tile, n) fp32 each: of the first n slots,
+    behind which nothing is visible to the tile."""
     heads, chunk = keys.shape[1], query.shape[2]
     first = 0 if last_rows == "all" else max(0, chunk - last_rows)
     grouped = _grouped(query, heads)
@@ -63,17 +69,18 @@ def _probabilities(
     for start in range(first, chunk, ROWS_PER_TILE):
         tile = slice(start, min(start + ROWS_PER_TILE, chunk))
         rows = grouped[:, :, :, tile].float().flatten(2, 3)  # (R, H, G·tile, D)
-        logits = _capped(rows @ transposed * scaling, softcap)
-        seen = visible[:, :, tile].repeat(1, 1, group, 1)
-        weights = logits.masked_fill(~seen, -torch.inf).softmax(-1)
+        near = sight.reach(tile)
+        logits = _capped(rows @ transposed[..., :near] * scaling, softcap)
+        if tile != slice(chunk - 1, chunk) or not sight.plain:  # the newest token of an even chunk sees everything
+            logits = logits.masked_fill(~sight.rows(tile)[..., :near].repeat(1, 1, group, 1), -torch.inf)
+        weights = logits.softmax(-1)
         yield tile, weights.view(*weights.shape[:2], group, -1, weights.shape[-1])
 
 
 def column_sums(
     query: Tensor,
     keys: Tensor,
-    visible: Tensor,
-    valid: Tensor,
+    sight: Sight,
     last_rows: AttentionRows,
     scaling: float,
     softcap: float | None = None,
@@ -81,27 +88,27 @@ def column_sums(
 ) -> Tensor:
     """Attention that each slot received from the chunk's last rows: summed over rows, per query head.
 
-    Shapes as in `attend`; ``valid`` (R, m) bool marks the query rows that are tokens and not padding (chunks are
-    right-aligned, so the last rows are the newest tokens); ``counted`` (R, H, m, N) bool restricts what is summed.
+    Shapes as in `attend`; query rows that are padding do not count (chunks are right-aligned, so the last rows are
+    the newest tokens); ``counted`` (R, H, m, N) bool restricts what is summed.
     Returns (R, H, G, N) fp32; arithmetic is fp32 whatever the model's dtype (policies.md 1.7). Probabilities live for
     one tile of `ROWS_PER_TILE` rows only.
     """
     rows, heads, slots, _ = keys.shape
     total = keys.new_zeros(rows, heads, query.shape[1] // heads, slots, dtype=torch.float32)
-    for tile, weights in _probabilities(query, keys, visible, last_rows, scaling, softcap):
-        weights = weights * valid[:, None, None, tile, None]
+    for tile, weights in _probabilities(query, keys, sight, last_rows, scaling, softcap):
+        if not sight.plain:
+            weights = weights * sight.valid[:, None, None, tile, None]
         if counted is not None:
-            weights = weights * counted[:, :, None, tile]
+            weights = weights * counted[:, :, None, tile, : weights.shape[-1]]
         # A sum and not a matrix product: it adds every column in the same order, so that equal columns stay equal.
-        total += weights.sum(3)
+        total[..., : weights.shape[-1]] += weights.sum(3)
     return total
 
 
 def strongest_head(
     query: Tensor,
     keys: Tensor,
-    visible: Tensor,
-    valid: Tensor,
+    sight: Sight,
     last_rows: int,
     scaling: float,
     softcap: float | None = None,
@@ -111,6 +118,6 @@ def strongest_head(
     Slot j must hold the same token in every head, as it does while a prompt is being read at once.
     """
     total = keys.new_zeros(keys.shape[0], keys.shape[2], dtype=torch.float32)
-    for tile, weights in _probabilities(query, keys, visible, last_rows, scaling, softcap):
-        total += (weights.amax((1, 2)) * valid[:, tile, None]).sum(1)
+    for tile, weights in _probabilities(query, keys, sight, last_rows, scaling, softcap):
+        total[:, : weights.shape[-1]] += (weights.amax((1, 2)) * sight.valid[:, tile, None]).sum(1)
     return total

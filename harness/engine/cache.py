@@ -20,14 +20,15 @@ from policies.scorer import SlotState
 
 @dataclass(frozen=True)
 class StateKey:
-    """A state tensor of one group of rows."""
+    """A state tensor of one group of rows. ``group``: its number in the cohort."""
 
     name: str
     rows: slice
     kind: SlotState
+    group: int
 
     def __hash__(self) -> int:
-        return hash((self.name, self.rows.start))
+        return hash((self.name, self.group))
 
 
 States = Mapping[StateKey, Tensor]  # (r, H, fill + m, …) each: slots, then the chunk
@@ -45,7 +46,7 @@ class SlotLayer(CacheLayerMixin):
         self.tail = max(1, tail)  # B, widest chunk after the first; its last slot takes writes that must vanish
         self.fill = 0
         self.states: dict[StateKey, Tensor] = {}  # (r, H, N + B, …) each
-        self.carried: dict[tuple[str, int], Tensor] = {}  # by name and first row of the group: (r, …) each
+        self.carried: dict[tuple[str, int], Tensor] = {}  # by name and number of the group: (r, …) each
         self.chunk_keys: Tensor  # (R, H, m, D), what the model just handed over
         self.chunk_values: Tensor
 
@@ -65,12 +66,11 @@ class SlotLayer(CacheLayerMixin):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         self.chunk_keys, self.chunk_values = key_states, value_states
-        if self.fill == 0:
-            return key_states, value_states
-        stop = self.fill + key_states.shape[2]
-        self.keys[:, :, self.fill : stop] = key_states
-        self.values[:, :, self.fill : stop] = value_states
-        return self.keys[:, :, :stop], self.values[:, :, :stop]
+        if self.fill:
+            stop = self.fill + key_states.shape[2]
+            self.keys[:, :, self.fill : stop] = key_states
+            self.values[:, :, self.fill : stop] = value_states
+        return self.attended()
 
     @property
     def slot_positions(self) -> Tensor:
@@ -83,6 +83,44 @@ class SlotLayer(CacheLayerMixin):
             here = self.keys[key.rows]
             self.states[key] = here.new_zeros(*here.shape[:3], *key.kind.shape, dtype=key.kind.dtype)
         return self.states[key][:, :, : self.fill]
+
+    def attended(self) -> tuple[Tensor, Tensor]:
+        """Keys and values (R, H, fill + m, D) as `update` returned them for the chunk at hand."""
+        if self.fill == 0:
+            return self.chunk_keys, self.chunk_values
+        stop = self.fill + self.chunk_keys.shape[2]
+        return self.keys[:, :, :stop], self.values[:, :, :stop]
+
+    def adopt(
+        self, shared: SlotLayer, source: Tensor, kept: Tensor, widest_target: int, positions: Tensor, states: States
+    ) -> None:
+        """Begin with what the rows ``source`` (R,) of a shared layer hand over after a chunk, survivors only.
+
+        ``kept``: (R, H, n) bool over the shared slots and chunk, ``positions`` (R, H, n) theirs, ``states`` of these
+        rows over the same slots; ``widest_target`` as in `absorb`. Survivors are written in order of slot.
+        """
+        keys, values = shared.attended()
+        rows, heads, slots = kept.shape
+        room = self.capacity + self.tail
+        self.keys = keys.new_zeros(rows, heads, room, keys.shape[-1])
+        self.values = values.new_zeros(rows, heads, room, values.shape[-1])
+        self.positions = torch.full((rows, heads, room), -1, dtype=torch.int32, device=kept.device)
+        self.is_initialized = True
+        self.fill = widest_target
+        rank = torch.where(kept, kept.cumsum(-1) - 1, self.fill).clamp(max=self.fill)
+        index = torch.zeros(rows, heads, self.fill + 1, dtype=torch.long, device=kept.device)
+        index.scatter_(-1, rank, torch.arange(slots, device=kept.device).expand_as(rank))
+        index = index[..., : self.fill]
+        row = source.view(-1, 1, 1)
+        head = torch.arange(heads, device=kept.device).view(1, -1, 1)
+        empty = torch.arange(self.fill, device=kept.device) >= kept.sum(-1, keepdim=True)
+        self.keys[:, :, : self.fill] = keys[row, head, index]
+        self.values[:, :, : self.fill] = values[row, head, index]
+        self.positions[..., : self.fill] = positions.gather(-1, index).masked_fill(empty, -1)
+        for key, state in states.items():
+            self.state(key)
+            here = index[key.rows].view(*index[key.rows].shape, *(1 for _ in key.kind.shape))
+            self.states[key][:, :, : self.fill] = state.gather(2, here.expand(*here.shape[:3], *key.kind.shape))
 
     def append(self, chunk_positions: Tensor, states: States) -> None:
         """Every row keeps the whole chunk right behind its slots: the case without eviction and without padding.

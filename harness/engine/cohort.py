@@ -5,35 +5,51 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from harness.engine.cache import SlotCache, SlotLayer
+from harness.engine.cache import SlotCache, SlotLayer, StateKey
 from harness.engine.ragged import RaggedLayer
 from harness.engine.rope import CacheRope
 from harness.engine.rows import Prompting, Row
+from harness.engine.sight import Sight
 from harness.engine.step import Feed
 from harness.engine.support import reason_against
 from harness.engine.tally import Tally
 from harness.engine.watch import Watcher
-from policies import Policy, PolicyError
+from policies import CacheView, Policy, PolicyError
+from policies.view import Attention
+
+if TYPE_CHECKING:
+    from harness.engine.layer_pass import LayerPass
 
 Phase = Literal["prompt", "decode"]
+Chunk = tuple[int, int]
+
+
+class Departure(Protocol):
+    """Rows that leave a shared run: see `harness.engine.trunk.Leaving`."""
+
+    def settle(self, work: LayerPass, states: dict[StateKey, Tensor]) -> None:
+        """Take along one layer."""
+        ...
 
 
 @dataclass(frozen=True)
 class Group:
     """Neighbouring rows under one policy: a slice, so that statistics are computed on views and never gathered."""
 
+    number: int  # in the cohort
     policy: Policy
     rows: slice
     budgets: tuple[int, ...]
+    only_follows: bool = False  # carries the policy's state through shared prompt work, and never evicts
 
     def evicts(self, phase: Phase) -> bool:
         """Whether this group's schedule evicts after a chunk of this phase."""
-        if self.policy.is_dense:
+        if self.policy.is_dense or self.only_follows:
             return False
         schedule = self.policy.schedule
         return schedule.prompt != "never" if phase == "prompt" else schedule.decode != "never"
@@ -48,7 +64,7 @@ class Cohort:
         prompting: Prompting,
         layers: int,
         device: torch.device,
-        chunks: Sequence[Sequence[tuple[int, int]]] | None = None,
+        chunks: Sequence[Sequence[Chunk]] | None = None,
     ) -> None:
         for reason in (reason_against(row.policy, prompting) for row in rows):
             if reason:
@@ -57,7 +73,7 @@ class Cohort:
         self.device = device
         self.chunks = chunks or [row.chunks(prompting) for row in rows]
         tail = max(stop - start for plan in self.chunks for start, stop in plan[1:] or [(0, 1)])
-        capacity = max(row.capacity for row in rows)
+        capacity = self._capacity()
         self.uniform = all(row.policy.uniform for row in rows)
         self.layers = layers
         self.cache = SlotCache(
@@ -69,12 +85,12 @@ class Cohort:
         self.tally = Tally(rows, self.chunks, layers, device)
         self.feed: Feed
         self.phase: Phase = "prompt"
-        self.visible: Tensor | None  # shared by all layers; None where heads differ
         self.targets: tuple[int, ...]
         self.watchers: Sequence[Watcher] = ()
         self.rope: CacheRope | None = None  # positions inside the cache, set by the driver where a policy asks for them
         self.passes = 0  # forward passes begun
-        self.future: Mapping[int, Tensor] = {}  # by layer: (passes, R, H, T + new), for the oracle
+        self.future: Mapping[int, Tensor] = {}  # by layer: (passes, prompts, H, T + new), for the oracle
+        self.future_of_row: Mapping[int, int] = {}  # by row: its prompt in ``future``
         self.fed = torch.zeros(len(rows), max(row.total_tokens for row in rows), dtype=torch.long, device=device)
         self.kept_before: Tensor  # (R, T) int32: layers of this pass that kept a token in some head (K-VEC)
 
@@ -87,19 +103,35 @@ class Cohort:
         """Fix everything that all layers of this pass share."""
         self.feed, self.phase = feed, phase
         self.passes += 1
-        self.visible = self._visible() if self.uniform else None
         self.kept_before = torch.zeros_like(self.fed, dtype=torch.int32)
         for row, width in enumerate(feed.widths):
             if width:
                 self.fed[row, self.lengths[row] : self.lengths[row] + width] = feed.tokens[row, -width:]
         self.lengths = [length + width for length, width in zip(self.lengths, feed.widths, strict=True)]
         arrived = [count + width for count, width in zip(self.counts, feed.widths, strict=True)]
-        limits = itertools.chain.from_iterable(
-            group.budgets if group.evicts(phase) else arrived[group.rows] for group in self.groups
-        )
+        limits = list(arrived)
+        for group in self.groups:
+            if group.evicts(phase):
+                limits[group.rows] = group.budgets
         self.arrived = tuple(arrived)
         self.targets = tuple(map(min, arrived, limits))
+        self._sight: Sight | None = None
         self.targets_tensor = torch.tensor(self.targets, device=self.device).view(-1, 1, 1)
+
+    @property
+    def prompt_passes(self) -> list[int]:
+        """By row: passes until its prompt is read."""
+        return [len(plan) for plan in self.chunks]
+
+    @property
+    def leaving(self) -> Sequence[Departure]:
+        """Rows that part with this cohort in the pass at hand; only shared runs know any."""
+        return ()
+
+    @property
+    def keeps_chunk(self) -> bool:
+        """Whether what survives of the chunk at hand is stored."""
+        return True
 
     def over(self, group: Group) -> list[bool]:
         """Rows of a group whose policy must be asked: those beyond their budget, or any where budgets are ragged."""
@@ -138,13 +170,48 @@ class Cohort:
         """(r, H, n): what the dense run's later passes give to the tokens at these (r, H, n) places."""
         if not group.policy.hindsight:
             return None
-        recorded = self.future[layer][:, group.rows]
+        prompts = [self.future_of_row[row] for row in range(group.rows.start, group.rows.stop)]
+        recorded = self.future[layer][:, prompts]
         after_this = recorded[min(self.passes, len(recorded)) - 1]
         return after_this.gather(-1, positions.clamp(min=0).long())
 
-    def _visible(self) -> Tensor:
-        counts = torch.tensor(self.counts, device=self.device).view(-1, 1, 1)
-        return self.feed.visible(counts > torch.arange(self.fill, device=self.device))
+    @property
+    def sight(self) -> Sight:
+        """Who sees what in this pass, the same in all layers of a uniform cache."""
+        if self._sight is None:
+            counts = torch.tensor(self.counts, device=self.device).view(-1, 1, 1)
+            filled = counts > torch.arange(self.fill, device=self.device)
+            self._sight = self.feed.sight(filled, no_slot_is_empty=min(self.counts) == self.fill)
+        return self._sight
+
+    def view(
+        self, group: Group, layer: int, *, keys: Tensor, values: Tensor, positions: Tensor, attention: Attention,
+        state: Mapping[str, Tensor], arriving: Tensor,
+    ) -> CacheView:  # fmt: skip
+        """What a group's policy is shown of these tensors of its rows, shaped as in `CacheView`."""
+        rows = group.rows
+        return CacheView(
+            keys=keys,
+            values=values,
+            positions=positions,
+            attention=attention,
+            state=state,
+            counts=self.arrived[rows],
+            lengths=tuple(self.lengths[rows]),
+            budgets=group.budgets,
+            layer=layer,
+            layers=self.layers,
+            phase=self.phase,
+            prompt_lengths=tuple(len(row.tokens) for row in self.rows[rows]),
+            token_ids=self.fed[rows],
+            arriving=arriving,
+            future=self.future_of(layer, group, positions),
+            kept_before=self.kept_before[rows],
+        )
+
+    def _capacity(self) -> int:
+        """Slots that may persist: what the widest row may ever hold."""
+        return max(row.capacity for row in self.rows)
 
     def finish(self) -> None:
         """After all layers: the slots now filled."""
@@ -153,9 +220,10 @@ class Cohort:
 
 
 def _groups(rows: Sequence[Row]) -> list[Group]:
-    groups, start = [], 0
+    groups: list[Group] = []
+    start = 0
     for policy, members in itertools.groupby(rows, key=lambda row: row.policy):
         budgets = tuple(row.budget for row in members)
-        groups.append(Group(policy, slice(start, start + len(budgets)), budgets))
+        groups.append(Group(len(groups), policy, slice(start, start + len(budgets)), budgets))
         start += len(budgets)
     return groups

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from harness.engine.cohort import Cohort
+from harness.engine.hearing import NextTokens
 from harness.engine.layer_pass import LayerPass
+from harness.engine.rows import Prompting, Row
+from policies import DENSE
+
+if TYPE_CHECKING:
+    from harness.engine.run import Engine
 
 
 class Recorder:
     """A watcher of a dense run: what each slot receives in each pass, by layer and place in the text.
 
-    Memory: passes × L × R × H × (T + new) fp32 numbers; meant for short prompts and small models.
+    Memory: passes × L × prompts × H × (T + new) fp32 numbers; meant for short prompts and small models.
     """
 
     def __init__(self) -> None:
@@ -22,7 +31,7 @@ class Recorder:
 
     def attended(self, work: LayerPass) -> None:
         """One layer of one pass."""
-        received = work.attention_of(slice(None)).received("all")
+        received = work.attention_of(slice(0, len(work.cohort.rows))).received("all")
         length = work.cohort.fed.shape[1]
         place = torch.where(work.positions >= 0, work.positions, length).long()
         by_place = received.new_zeros(*received.shape[:2], length + 1)
@@ -37,6 +46,49 @@ class Recorder:
     def future(self) -> dict[int, Tensor]:
         """By layer: (passes, R, H, T + new), what each place receives in all passes after this one."""
         return {layer: _after(torch.stack(passes)) for layer, passes in self.passes.items()}
+
+
+@dataclass(frozen=True)
+class Hindsight:
+    """Recorded futures: one dense run per prompt, whatever the number of budgets that look back from it."""
+
+    number: Mapping[Hashable, int] = field(default_factory=dict)  # by prompt: its row in ``future``
+    future: Mapping[int, Tensor] = field(default_factory=dict)
+    prompting: Prompting = field(default_factory=Prompting)
+
+    def show(self, cohort: Cohort) -> None:
+        """Give a cohort the futures of its oracle rows."""
+        cohort.future = self.future
+        cohort.future_of_row = {
+            index: self.number[_prompt(row, self.prompting)]
+            for index, row in enumerate(cohort.rows)
+            if row.policy.hindsight
+        }
+
+
+def look_ahead(engine: Engine, rows: Sequence[Row], prompting: Prompting) -> Hindsight:
+    """Read and decode every prompt of an oracle row densely, in the same chunks, and record it."""
+    asking = {_prompt(row, prompting): row for row in rows if row.policy.hindsight}
+    if not asking:
+        return Hindsight()
+    recorder = Recorder()
+    dense = [replace(row, policy=replace(DENSE, rope=row.policy.rope), budget=0) for row in asking.values()]
+    cohort = Cohort(
+        dense,
+        prompting,
+        engine.config.num_hidden_layers,
+        engine.model.device,
+        [row.chunks(prompting) for row in asking.values()],
+    )
+    cohort.watchers = (recorder,)
+    heard = NextTokens.of(len(dense))
+    engine.read_prompts(cohort, heard)
+    engine.decode(cohort, heard.following)
+    return Hindsight({prompt: number for number, prompt in enumerate(asking)}, recorder.future(), prompting)
+
+
+def _prompt(row: Row, prompting: Prompting) -> Hashable:
+    return (tuple(row.tokens), row.max_new_tokens, tuple(row.chunks(prompting)))
 
 
 def _after(passes: Tensor) -> Tensor:

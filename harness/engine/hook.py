@@ -15,6 +15,7 @@ from harness.engine.cohort import Cohort
 from harness.engine.layer_pass import LayerPass
 from harness.engine.rows import EngineError
 from harness.engine.settle import evict_first, settle
+from harness.engine.sight import Sight
 
 GLANCE = "kvreplica_glance"
 NAME = "kvreplica_slots"  # a name without a mask function: transformers then builds no mask for it
@@ -73,7 +74,8 @@ def layer_reached(model: PreTrainedModel, layer: int) -> Iterator[list[tuple[Ten
             found.append((query, key))
             raise _Reached
         length = query.shape[2]
-        causal = torch.ones(1, 1, length, length, dtype=torch.bool, device=query.device).tril()
+        everyone = torch.ones(query.shape[0], length, dtype=torch.bool, device=query.device)
+        causal = Sight(everyone, everyone[:, None, :0], plain=True)
         return attend(query, key, value, causal, scaling, kwargs.get("softcap")), None
 
     AttentionInterface.register(GLANCE, glance)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin
 
-from harness.engine.cache import StateKey, States
+from harness.engine.cache import SlotLayer, StateKey, States
 
 
 class RaggedLayer(CacheLayerMixin):
@@ -24,7 +24,7 @@ class RaggedLayer(CacheLayerMixin):
         super().__init__()
         self.fill = 0
         self.states: dict[StateKey, Tensor] = {}  # packed like keys
-        self.carried: dict[tuple[str, int], Tensor] = {}  # by name and first row of the group: (r, …) each
+        self.carried: dict[tuple[str, int], Tensor] = {}  # by name and number of the group: (r, …) each
         self.chunk_keys: Tensor  # (R, H, m, D), what the model just handed over
         self.wide_keys: Tensor  # (R, H, fill + m, D) workspace
         self.wide_values: Tensor
@@ -71,6 +71,19 @@ class RaggedLayer(CacheLayerMixin):
         self.keys, self.values, self.positions = self.wide_keys[kept], self.wide_values[kept], positions[kept]
         self.counts = kept.sum(-1)
         self.fill = int(self.counts.max())
+
+    def adopt(
+        self, shared: SlotLayer, source: Tensor, kept: Tensor, widest_target: int, positions: Tensor, states: States
+    ) -> None:
+        """Begin with what the rows ``source`` (R,) of a shared layer hand over: see `SlotLayer.adopt`."""
+        keys, values = shared.attended()
+        row, head, slot = kept.nonzero(as_tuple=True)
+        self.keys, self.values = keys[source[row], head, slot], values[source[row], head, slot]
+        self.positions = positions[kept]
+        self.states = {key: state[kept[key.rows]] for key, state in states.items()}
+        self.counts = kept.sum(-1)
+        self.fill = int(self.counts.max())
+        self.is_initialized = True
 
     def append(self, chunk_positions: Tensor, states: States) -> None:
         """Keep everything, padding aside."""

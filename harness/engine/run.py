@@ -1,27 +1,31 @@
-"""The driver: prompts in chunks, greedy decode with eviction per step, teacher-forced perplexity."""
+"""The driver: prompts in chunks, shared while rows are dense; greedy decode with eviction per step; perplexity."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from harness.engine.cohort import Cohort
-from harness.engine.hindsight import Recorder
+from harness.engine.cohort import Cohort, Phase
+from harness.engine.hearing import Listener, Losses, NextTokens
+from harness.engine.hindsight import Hindsight, look_ahead
 from harness.engine.hook import refuse_unsupported, slots_enabled
+from harness.engine.ledger import Ledger
 from harness.engine.rope import CacheRope
-from harness.engine.rows import EngineError, Outcome, Prompting, Row
+from harness.engine.rows import Outcome, Prompting, Row
+from harness.engine.sharing import Family, Shared, share
 from harness.engine.step import Feed
 from harness.engine.support import reason_against
-from harness.engine.token_filter import Filtered, filter_prompts
+from harness.engine.token_filter import filter_prompts
+from harness.engine.trunk import Trunk
 from harness.engine.watch import Watcher
-from policies import DENSE, PolicyError
+from policies import PolicyError
 
 Observer = Callable[[int], None]  # told after each pass how many tokens were fed
+Heard = TypeVar("Heard", bound=Listener)
 
 
 def _ignore(tokens: int) -> None:
@@ -29,15 +33,24 @@ def _ignore(tokens: int) -> None:
 
 
 class Engine:
-    """Runs cohorts of rows through one transformers model, which stays unchanged."""
+    """Runs rows through one transformers model, which stays unchanged.
+
+    Rows with the same prompt share the passes in which all of them are dense (`harness.engine.sharing`), unless
+    somebody watches or ``share_prompts`` is false: what comes out is the same.
+    """
 
     def __init__(
-        self, model: PreTrainedModel, eos_token_ids: Iterable[int] = (), watchers: Sequence[Watcher] = ()
+        self,
+        model: PreTrainedModel,
+        eos_token_ids: Iterable[int] = (),
+        watchers: Sequence[Watcher] = (),
+        share_prompts: bool = True,
     ) -> None:
         self.model = model.eval()
         self.config = model.config.get_text_config()
         self.stops = frozenset(eos_token_ids)
         self.watchers = watchers
+        self.share_prompts = share_prompts and not watchers
 
     @torch.inference_mode()
     def generate(self, rows: Sequence[Row], prompting: Prompting, observe: Observer = _ignore) -> list[Outcome]:
@@ -46,93 +59,42 @@ class Engine:
         Rows are independent: what a row yields does not depend on its company (up to the rounding of batched matrix
         products). Raises `EngineError` or `PolicyError` before anything is computed.
         """
-        filtered = self._filtered(rows, prompting)
-        order, cohort = self._cohort([each.row for each in filtered], prompting)
-        with slots_enabled(self.model):
-            self._look_ahead(cohort)
-            produced = self._decode(cohort, self._read_prompts(cohort, observe), observe)
-        ledgers = cohort.tally.ledgers(cohort.cache, cohort.lengths)
-        outcomes = [
-            Outcome(ledger, [token for token in tokens if token not in self.stops])
-            for ledger, tokens in zip(ledgers, produced, strict=True)
-        ]
-        return [each.charged(o) for each, o in zip(filtered, _in_callers_order(outcomes, order), strict=True)]
+        self._refuse(rows, prompting)
+        filtered = filter_prompts(self.model, rows)
+        outcomes: dict[int, Outcome] = {}
+        for indices, cohort, heard in self._read([each.row for each in filtered], prompting, observe, NextTokens.of):
+            produced = self.decode(cohort, heard.following, observe)
+            for index, ledger, tokens in zip(indices, self.ledgers(cohort), produced, strict=True):
+                kept = [token for token in tokens if token not in self.stops]
+                outcomes[index] = filtered[index].charged(Outcome(ledger, kept))
+        return [outcomes[index] for index in range(len(rows))]
 
     @torch.inference_mode()
     def perplexity(self, rows: Sequence[Row], prompting: Prompting, observe: Observer = _ignore) -> list[Outcome]:
         """Negative log likelihood, nats, of every prompt token but the first, each predicted under eviction.
 
-        The token after a chunk is predicted before the chunk's eviction (A-21), with everything that survived the
-        earlier ones. In the ``one_shot`` regime nothing is ever predicted after an eviction: the figure is dense.
+        In the ``one_shot`` regime nothing is ever predicted after an eviction: the figure is dense.
         """
-        order, cohort = self._cohort(rows, prompting)
-        losses: list[list[Tensor]] = [[] for _ in order]
+        self._refuse(rows, prompting)
+        outcomes: dict[int, Outcome] = {}
+        for indices, cohort, heard in self._read(rows, prompting, observe, Losses.of):
+            for index, ledger, nll in zip(indices, self.ledgers(cohort), heard.nll(), strict=True):
+                outcomes[index] = Outcome(ledger, nll=nll)
+        return [outcomes[index] for index in range(len(rows))]
 
-        def collect(feed: Feed, logits: Tensor) -> None:
-            for index, width in enumerate(feed.widths):
-                stop = cohort.lengths[index]
-                truth = cohort.rows[index].tokens[stop - width + 1 : stop + 1]
-                if truth:
-                    begin = feed.width - width
-                    predicted = logits[index, begin : begin + len(truth)].float()
-                    target = torch.tensor(truth, device=logits.device)
-                    losses[index].append(F.cross_entropy(predicted, target, reduction="none"))
+    def cohort(self, rows: Sequence[Row], prompting: Prompting) -> Cohort:
+        """Rows that advance in lockstep from their first token; equal policies must be neighbours."""
+        self._refuse(rows, prompting)
+        return self._watched(Cohort(rows, prompting, self.config.num_hidden_layers, self.model.device))
 
-        with slots_enabled(self.model):
-            self._look_ahead(cohort)
-            self._read_prompts(cohort, observe, collect)
-        ledgers = cohort.tally.ledgers(cohort.cache, cohort.lengths)
-        outcomes = [
-            Outcome(ledger, nll=torch.cat(parts).tolist() if parts else [])
-            for ledger, parts in zip(ledgers, losses, strict=True)
-        ]
-        return _in_callers_order(outcomes, order)
-
-    def _filtered(self, rows: Sequence[Row], prompting: Prompting) -> list[Filtered]:
-        """Rows whose policy filters tokens, after their first pass; the others as they are."""
-        refuse_unsupported(self.config, max(row.total_tokens for row in rows))
-        for row in rows:
-            if reason := reason_against(row.policy, prompting):
-                raise PolicyError(reason)
-        return filter_prompts(self.model, rows)
-
-    def _cohort(self, rows: Sequence[Row], prompting: Prompting) -> tuple[list[int], Cohort]:
-        """Rows sorted so that equal policies are neighbours, and the order to undo it."""
-        refuse_unsupported(self.config, max(row.total_tokens for row in rows))
-        seen = {policy: index for index, policy in enumerate(dict.fromkeys(row.policy for row in rows))}
-        order = sorted(range(len(rows)), key=lambda index: seen[rows[index].policy])
-        cohort = Cohort([rows[index] for index in order], prompting, self.config.num_hidden_layers, self.model.device)
-        if len({row.policy.rope for row in rows}) > 1:
-            raise EngineError(
-                "Rows with absolute positions and rows with positions inside the cache cannot share a run."
-            )
-        cohort.watchers = self.watchers
-        if rows[0].policy.rope == "cache":
-            cohort.rope = CacheRope(self.model, max(row.total_tokens for row in rows))
-        return order, cohort
-
-    def _read_prompts(
-        self, cohort: Cohort, observe: Observer, collect: Callable[[Feed, Tensor], None] | None = None
-    ) -> list[int]:
-        """Feed every prompt; returns each row's greedy token after its last chunk."""
-        following = [0] * len(cohort.rows)
-        for number in range(max(len(plan) for plan in cohort.chunks)):
-            spans = [plan[number] if number < len(plan) else (0, 0) for plan in cohort.chunks]
-            pieces = [row.tokens[start:stop] for row, (start, stop) in zip(cohort.rows, spans, strict=True)]
-            feed = Feed.of(pieces, [start for start, _ in spans], cohort.device)
-            logits = self._forward(cohort, feed, "prompt", 1 if collect is None else 0)
-            if collect is not None:
-                collect(feed, logits)
-            ends = [index for index, plan in enumerate(cohort.chunks) if number == len(plan) - 1]
-            if ends:
-                greedy = logits[:, -1].argmax(-1).tolist()
-                for index in ends:
-                    following[index] = greedy[index]
-            observe(sum(feed.widths))
+    def read_prompts(self, cohort: Cohort, heard: Listener, observe: Observer = _ignore) -> None:
+        """Feed what is left of every prompt. Call `look_ahead` before, where a policy needs it."""
+        for number in range(cohort.passes, max(len(plan) for plan in cohort.chunks)):
+            self._read_chunk(cohort, number, heard)
+            observe(sum(cohort.feed.widths))
         cohort.tally.close_prompt(cohort.cache)
-        return following
 
-    def _decode(self, cohort: Cohort, pending: list[int], observe: Observer) -> list[list[int]]:
+    def decode(self, cohort: Cohort, pending: Sequence[int], observe: Observer = _ignore) -> list[list[int]]:
         """Greedy decode from each row's first generated token; rows end at a stop token or at their limit."""
         produced: list[list[int]] = [[] for _ in cohort.rows]
         wants = [row.max_new_tokens > 0 for row in cohort.rows]
@@ -145,25 +107,86 @@ class Engine:
                     wants[index] = not finished and token not in self.stops
                 pieces.append([token] if wants[index] else [])
             if any(wants):
-                feed = Feed.of(pieces, cohort.lengths, cohort.device)
-                pending = self._forward(cohort, feed, "decode", 1)[:, -1].argmax(-1).tolist()
-                observe(sum(feed.widths))
+                pending = self.step(cohort, pieces)[:, -1].argmax(-1).tolist()
+                observe(sum(cohort.feed.widths))
         return produced
 
-    def _look_ahead(self, cohort: Cohort) -> None:
-        """Where the oracle takes part: the dense run of the same prompts in the same chunks, recorded."""
-        if not any(row.policy.hindsight for row in cohort.rows):
-            return
-        recorder = Recorder()
-        dense = [replace(row, policy=replace(DENSE, rope=row.policy.rope), budget=0) for row in cohort.rows]
-        ahead = Cohort(dense, cohort.prompting, cohort.layers, cohort.device, cohort.chunks)
-        ahead.rope, ahead.watchers = cohort.rope, (recorder,)
-        self._decode(ahead, self._read_prompts(ahead, _ignore), _ignore)
-        cohort.future = recorder.future()
+    def step(self, cohort: Cohort, pieces: Sequence[Sequence[int]]) -> Tensor:
+        """One pass in which every row feeds its piece of generated text. Returns logits (R, 1, vocabulary)."""
+        return self._forward(cohort, Feed.right_aligned(pieces, cohort.lengths, cohort.device), "decode", 1)
 
-    def _forward(self, cohort: Cohort, feed: Feed, phase: str, logits_to_keep: int) -> Tensor:
+    def ledgers(self, cohort: Cohort) -> list[Ledger]:
+        """The accounts of a cohort's rows as they stand."""
+        return cohort.tally.ledgers(cohort.cache, cohort.lengths)
+
+    def look_ahead(self, rows: Sequence[Row], prompting: Prompting) -> Hindsight:
+        """The dense runs that the oracle's rows look back from; nothing where no row asks."""
+        return look_ahead(self, rows, prompting)
+
+    def _refuse(self, rows: Sequence[Row], prompting: Prompting) -> None:
+        refuse_unsupported(self.config, max((row.total_tokens for row in rows), default=0))
+        for row in rows:
+            if reason := reason_against(row.policy, prompting):
+                raise PolicyError(reason)
+
+    def _read(
+        self, rows: Sequence[Row], prompting: Prompting, observe: Observer, nothing_heard: Callable[[int], Heard]
+    ) -> Iterator[tuple[Sequence[int], Cohort, Heard]]:
+        """Cohorts whose prompts are read, with the caller's indices of their rows and what was heard."""
+        shared = share(rows, prompting) if self.share_prompts else Shared.by_policy(rows)
+        with slots_enabled(self.model):
+            hindsight = self.look_ahead(rows, prompting)
+            for indices in shared.alone:
+                cohort = self.cohort([rows[index] for index in indices], prompting)
+                hindsight.show(cohort)
+                heard = nothing_heard(len(indices))
+                self.read_prompts(cohort, heard, observe)
+                yield indices, cohort, heard
+            for family in shared.families:
+                yield from self._read_family(family, rows, prompting, hindsight, observe, nothing_heard)
+
+    def _read_family(
+        self, family: Family, rows: Sequence[Row], prompting: Prompting, hindsight: Hindsight, observe: Observer,
+        nothing_heard: Callable[[int], Heard],
+    ) -> Iterator[tuple[Sequence[int], Cohort, Heard]]:  # fmt: skip
+        layers, device = self.config.num_hidden_layers, self.model.device
+        trunk = Trunk(
+            [rows[index] for index in family.prompts], family.chunks(rows, prompting), prompting, layers, device
+        )
+        self._watched(trunk)
+        for branch in family.branches:
+            cohort = self._watched(Cohort([rows[index] for index in branch.rows], prompting, layers, device))
+            hindsight.show(cohort)
+            trunk.expect(cohort, branch.prompts, branch.after)
+        heard = nothing_heard(len(family.prompts))
+        for number in range(max(len(plan) for plan in trunk.chunks)):
+            self._read_chunk(trunk, number, heard)
+            observe(sum(trunk.feed.widths[prompt] for _, prompts in trunk.aboard() for prompt in prompts))
+            for leaving, branch in zip(
+                trunk.departures.pop(number, ()), (b for b in family.branches if b.after == number), strict=True
+            ):
+                leaving.cohort.finish()
+                own = heard.handed_on(branch.prompts)
+                self.read_prompts(leaving.cohort, own, observe)
+                yield branch.rows, leaving.cohort, own
+
+    def _watched(self, cohort: Cohort) -> Cohort:
+        cohort.watchers = self.watchers
+        if cohort.rows[0].policy.rope == "cache":
+            widest = max(stop - start for plan in cohort.chunks for start, stop in plan)
+            longest = max(row.total_tokens for row in cohort.rows)
+            cohort.rope = CacheRope(self.model, longest + widest)  # rows that wait are padded beyond the longest text
+        return cohort
+
+    def _read_chunk(self, cohort: Cohort, number: int, heard: Listener) -> None:
+        spans = [plan[number] if number < len(plan) else (0, 0) for plan in cohort.chunks]
+        pieces = [row.tokens[start:stop] for row, (start, stop) in zip(cohort.rows, spans, strict=True)]
+        feed = Feed.right_aligned(pieces, [start for start, _ in spans], cohort.device)
+        heard.hear(cohort, number, self._forward(cohort, feed, "prompt", heard.logits_to_keep))
+
+    def _forward(self, cohort: Cohort, feed: Feed, phase: Phase, logits_to_keep: int) -> Tensor:
         """One pass over all layers, evictions included. Returns logits (R, m or logits_to_keep, vocabulary)."""
-        cohort.begin(feed, phase)  # type: ignore[arg-type]
+        cohort.begin(feed, phase)
         output = self.model(
             input_ids=feed.tokens,
             position_ids=_rotated_at(cohort, feed),
@@ -183,10 +206,3 @@ def _rotated_at(cohort: Cohort, feed: Feed) -> Tensor:
     """(R, m): the positions at which the model rotates; 0, where the rotation is the identity, for cache positions."""
     positions = feed.positions.clamp(min=0).long()
     return positions if cohort.rope is None else torch.zeros_like(positions)
-
-
-def _in_callers_order(outcomes: list[Outcome], order: list[int]) -> list[Outcome]:
-    placed: list[Outcome | None] = [None] * len(order)
-    for outcome, index in zip(outcomes, order, strict=True):
-        placed[index] = outcome
-    return [outcome for outcome in placed if outcome is not None]

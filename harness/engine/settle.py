@@ -10,6 +10,7 @@ from torch import Tensor
 from harness.engine.cache import StateKey
 from harness.engine.cohort import Group
 from harness.engine.layer_pass import LayerPass
+from policies import CacheView
 
 Spared = dict[int, Tensor]  # by group: (r, H, fill + m) bool, decided before attention
 
@@ -20,13 +21,13 @@ def evict_first(work: LayerPass) -> tuple[LayerPass, Spared]:
     Returns the pass without what is gone, and each such group's choice for `settle`.
     """
     cohort, spared = work.cohort, {}
-    for index, group in enumerate(cohort.groups):
+    for group in cohort.groups:
         if cohort.foresees(group) and any(cohort.over(group)):
-            work, spared[index] = _foreseen(work, group)
-            cohort.tally.called(group.rows, cohort.over(group), spared[index].new_zeros(len(group.budgets)))
+            work, spared[group.number] = _foreseen(work, group)
+            cohort.tally.called(group.rows, cohort.over(group), spared[group.number].new_zeros(len(group.budgets)))
     hidden = torch.zeros_like(work.positions, dtype=torch.bool)
     waits_for_room = False
-    for index, group in enumerate(cohort.groups):
+    for group in cohort.groups:
         over = cohort.over(group)
         if not cohort.evicts_first(group) or not any(over):
             continue
@@ -35,24 +36,27 @@ def evict_first(work: LayerPass) -> tuple[LayerPass, Spared]:
         cohort.tally.called(group.rows, over, is_nan)
         arriving = work.positions[group.rows, :, work.layer.fill :] >= 0
         refused = arriving & ~group.policy.admits(view).unsqueeze(-1)
-        spared[index] = torch.cat([choice, arriving & ~refused], -1)
+        spared[group.number] = torch.cat([choice, arriving & ~refused], -1)
         unseen = torch.zeros_like(refused) if group.policy.self_visible else refused  # padding goes on seeing itself
         hidden[group.rows] = torch.cat([~choice, unseen], -1)
         waits_for_room = True
-    return (work.hiding(hidden) if waits_for_room else work), spared
+    return (work.hiding(hidden.unsqueeze(2)) if waits_for_room else work), spared
 
 
 def _foreseen(work: LayerPass, group: Group) -> tuple[LayerPass, Tensor]:
     """The pass with every token hidden from its death on, and the survivors (r, H, m) of the group's prompts."""
-    hidden = torch.zeros_like(work.visible.expand(-1, work.keys.shape[1], -1, -1))
+    length = work.cohort.feed.width
+    hidden = work.positions.new_zeros(*work.positions.shape[:2], length, length, dtype=torch.bool)
     survivors = work.positions[group.rows] >= 0
     for row, budget in enumerate(group.budgets, start=group.rows.start):
         text = slice(work.cohort.feed.width - work.cohort.feed.widths[row], None)
-        deaths = group.policy.deaths(work.prompt_view(Group(group.policy, slice(row, row + 1), (budget,)), text))[0]
+        deaths = group.policy.deaths(
+            work.prompt_view(replace(group, rows=slice(row, row + 1), budgets=(budget,)), text)
+        )[0]
         asking = torch.arange(deaths.shape[-1], device=deaths.device)
         hidden[row, :, text, text] = asking[:, None] >= deaths[:, None, :]
         survivors[row - group.rows.start, :, text] = deaths > asking[-1]
-    return replace(work, visible=work.visible & ~hidden), survivors
+    return work.hiding(hidden), survivors
 
 
 def settle(work: LayerPass, spared: Spared) -> None:
@@ -63,24 +67,24 @@ def settle(work: LayerPass, spared: Spared) -> None:
         watcher.attended(work)
     kept = None if cohort.appends else work.positions >= 0
     states: dict[StateKey, Tensor] = {}
-    for index, group in enumerate(cohort.groups):
+    for group in cohort.groups:
         over = cohort.over(group)
         if not any(over) and not group.policy.is_stateful:
             continue
-        state = {name: _with_room(old, work) for name, old in _stored(work, group).items()}
-        view = work.view(group, state | _carried(work, group))
-        if group.policy.is_stateful:
-            changed = dict(group.policy.update(view))
-            states |= {key: changed[key.name] for key in _keys(group)}
-            layer.carried |= {(name, group.rows.start): changed[name] for name in group.policy.carried}
-            view = work.view(group, changed)
+        view = view_after(work, group)
+        states |= {key: view.state[key.name] for key in _keys(group)}
+        layer.carried |= {(name, group.number): view.state[name] for name in group.policy.carried}
         if any(over):
             assert kept is not None
-            if index in spared:
-                kept[group.rows] = spared[index]
+            if group.number in spared:
+                kept[group.rows] = spared[group.number]
             else:
                 kept[group.rows], is_nan = group.policy.keep(view)
                 cohort.tally.called(group.rows, over, is_nan)
+    for leaving in cohort.leaving:
+        leaving.settle(work, states)
+    if not cohort.keeps_chunk:
+        return
     if kept is None:
         layer.append(cohort.feed.positions, states)
     else:
@@ -93,8 +97,15 @@ def settle(work: LayerPass, spared: Spared) -> None:
         watcher.settled(work)
 
 
+def view_after(work: LayerPass, group: Group) -> CacheView:
+    """What a group's policy is shown after attention, its state brought up to this pass."""
+    state = {name: _with_room(old, work) for name, old in _stored(work, group).items()}
+    view = work.view(group, state | _carried(work, group))
+    return work.view(group, dict(group.policy.update(view))) if group.policy.is_stateful else view
+
+
 def _keys(group: Group) -> list[StateKey]:
-    return [StateKey(name, group.rows, kind) for name, kind in group.policy.state.items()]
+    return [StateKey(name, group.rows, kind, group.number) for name, kind in group.policy.state.items()]
 
 
 def _stored(work: LayerPass, group: Group) -> dict[str, Tensor]:
@@ -104,7 +115,7 @@ def _stored(work: LayerPass, group: Group) -> dict[str, Tensor]:
 
 def _carried(work: LayerPass, group: Group) -> dict[str, Tensor]:
     """What the group's policy carries per row; nothing before the first chunk."""
-    places = {name: (name, group.rows.start) for name in group.policy.carried}
+    places = {name: (name, group.number) for name in group.policy.carried}
     return {name: work.layer.carried[place] for name, place in places.items() if place in work.layer.carried}
 
 

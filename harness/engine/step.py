@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from harness.engine.sight import Sight
+
 
 @dataclass(frozen=True)
 class Feed:
@@ -37,7 +39,7 @@ class Feed:
         return min(self.widths) == self.width
 
     @staticmethod
-    def of(pieces: Sequence[Sequence[int]], starts: Sequence[int], device: torch.device) -> Feed:
+    def right_aligned(pieces: Sequence[Sequence[int]], starts: Sequence[int], device: torch.device) -> Feed:
         """From each row's tokens and the position of the first of them."""
         width = max(1, max(len(piece) for piece in pieces))
         tokens = [[0] * (width - len(piece)) + list(piece) for piece in pieces]
@@ -51,12 +53,12 @@ class Feed:
             tuple(len(piece) for piece in pieces),
         )
 
-    def visible(self, filled: Tensor) -> Tensor:
-        """(R, 1 or H, m, fill + m) bool: every filled slot, and the chunk causally; padding sees only itself.
+    def sight(self, filled: Tensor, no_slot_is_empty: bool = False) -> Sight:
+        """Who sees what. ``filled``: (R, 1 or H, fill) bool, the slots in use."""
+        return Sight(self.valid, filled, plain=no_slot_is_empty and self.is_even)
 
-        ``filled``: (R, 1 or H, fill) bool, the slots in use.
-        """
-        itself = torch.eye(self.width, dtype=torch.bool, device=self.tokens.device)
-        chunk = self.valid[:, None, :] & torch.ones_like(itself).tril() | itself
-        slots = filled.unsqueeze(2) & self.valid[:, None, :, None]
-        return torch.cat([slots, chunk.unsqueeze(1).expand(-1, slots.shape[1], -1, -1)], dim=-1)
+    def of(self, rows: Sequence[int]) -> Feed:
+        """The same tokens for these rows, in this order; a row may be named again."""
+        widths = tuple(self.widths[row] for row in rows)
+        index = torch.tensor(rows, device=self.tokens.device)
+        return Feed(self.tokens[index], self.positions[index], widths)

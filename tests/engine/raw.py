@@ -72,7 +72,7 @@ def run_layers(
     start = 0
     for number, size in enumerate(sizes):
         phase = "prompt" if number < prompt_chunks else "decode"
-        cohort.begin(Feed.of([fed[start : start + size]], [start], cohort.device), phase)
+        cohort.begin(Feed.right_aligned([fed[start : start + size]], [start], cohort.device), phase)
         for index, layer in enumerate(cohort.cache.layers):
             query, keys, values = layers[index][number]
             seen_keys, seen_values = layer.update(keys[None], values[None])

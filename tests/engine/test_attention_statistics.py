@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness.engine.attention import attend, column_sums
+from harness.engine.attention import attend, column_sums, strongest_head
+from harness.engine.sight import Sight
 
 R, H, G, M, N, D = 3, 2, 3, 150, 220, 16
 
@@ -21,6 +22,10 @@ def inputs():
     return query, keys, values, visible, valid
 
 
+def explicit(visible, valid):
+    return Sight(valid, torch.ones(R, 1, 0, dtype=torch.bool), explicit=visible)
+
+
 def naive(query, keys, visible, softcap):
     logits = query @ keys.repeat_interleave(G, dim=1).transpose(-1, -2) * 0.3
     logits = logits if softcap is None else softcap * torch.tanh(logits / softcap)
@@ -29,9 +34,11 @@ def naive(query, keys, visible, softcap):
 
 @pytest.mark.parametrize("softcap", [None, 2.0])
 def test_output_equals_the_naive_one(inputs, softcap):
-    query, keys, values, visible, _ = inputs
+    query, keys, values, visible, valid = inputs
     expected = naive(query, keys, visible, softcap) @ values.repeat_interleave(G, dim=1)
-    assert torch.allclose(attend(query, keys, values, visible, 0.3, softcap), expected.transpose(1, 2), atol=1e-5)
+    assert torch.allclose(
+        attend(query, keys, values, explicit(visible, valid), 0.3, softcap), expected.transpose(1, 2), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("softcap", [None, 2.0])
@@ -41,7 +48,7 @@ def test_column_sums_equal_the_naive_ones(inputs, rows, softcap):
     first = 0 if rows == "all" else max(0, M - rows)
     counted = naive(query, keys, visible, softcap)[:, :, first:] * valid[:, None, first:, None]
     expected = counted.sum(2).view(R, H, G, N)
-    sums = column_sums(query, keys, visible, valid, rows, 0.3, softcap)
+    sums = column_sums(query, keys, explicit(visible, valid), rows, 0.3, softcap)
     assert torch.allclose(sums, expected, rtol=1e-5, atol=1e-5)
     number = valid[:, first:].sum(-1)
     assert torch.allclose(sums.sum(-1), number.float()[:, None].expand(R, H)[..., None].expand(R, H, G), rtol=1e-5)
@@ -49,7 +56,40 @@ def test_column_sums_equal_the_naive_ones(inputs, rows, softcap):
 
 def test_bfloat16_models_get_fp32_statistics(inputs):
     query, keys, _, visible, valid = inputs
-    low = column_sums(query.bfloat16(), keys.bfloat16(), visible, valid, 8, 0.3)
-    exact = column_sums(query.bfloat16().float(), keys.bfloat16().float(), visible, valid, 8, 0.3)
+    low = column_sums(query.bfloat16(), keys.bfloat16(), explicit(visible, valid), 8, 0.3)
+    exact = column_sums(query.bfloat16().float(), keys.bfloat16().float(), explicit(visible, valid), 8, 0.3)
     assert low.dtype == torch.float32
     assert torch.equal(low, exact)
+
+
+def by_rule(kind):
+    """Sights that the engine builds, and the same written out."""
+    valid = torch.ones(R, M, dtype=torch.bool)
+    filled = torch.ones(R, 1, N - M, dtype=torch.bool)
+    if kind == "ragged":
+        valid[2, :50] = False
+        filled[1, :, 20:40] = False
+    if kind == "first chunk":
+        filled = filled[..., :0]
+    return Sight(valid, filled, plain=kind != "ragged")
+
+
+@pytest.mark.parametrize("kind", ["plain", "ragged", "first chunk"])
+@pytest.mark.parametrize("rows", [1, 70, "all"])
+def test_masks_made_by_the_tile_equal_the_whole_mask(inputs, kind, rows):
+    query, keys, values, _, _ = inputs
+    sight = by_rule(kind)
+    keys, values = keys[:, :, -sight.slots :], values[:, :, -sight.slots :]
+    matrix = sight.rows(slice(None)).expand(R, 1, M, -1)
+    asking, place = torch.arange(M)[:, None], torch.arange(sight.slots) - (sight.slots - M)
+    slots = torch.cat([sight.filled[:, 0], sight.valid], 1)[:, None] & (place <= asking)
+    expected = torch.where(sight.valid[:, :, None], slots, place == asking)[:, None]
+    assert torch.equal(matrix, expected)
+    written = Sight(sight.valid, sight.filled, explicit=matrix)
+    for statistic in (column_sums, strongest_head):
+        if statistic is column_sums or rows != "all":
+            by_tile, whole = (statistic(query, keys, s, rows, 0.3) for s in (sight, written))
+            assert torch.allclose(by_tile, whole, rtol=1e-5, atol=1e-6)
+    assert torch.allclose(
+        attend(query, keys, values, sight, 0.3), attend(query, keys, values, written, 0.3), rtol=1e-5, atol=1e-6
+    )

@@ -1,0 +1,89 @@
+"""What a run listens for while prompts are read: the next token, or the loss of every token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from harness.engine.cohort import Cohort
+
+
+class Listener(Protocol):
+    """Hears the logits of every pass over the prompts of one cohort."""
+
+    logits_to_keep: int  # of each pass; 0 = all
+
+    def hear(self, cohort: Cohort, number: int, logits: Tensor) -> None:
+        """After pass ``number``: (R, 1 or m, vocabulary), right-aligned with ``cohort.feed``."""
+        ...
+
+    def handed_on(self, rows: Sequence[int]) -> Self:
+        """What rows that leave a shared run have heard so far: ``rows`` names the shared row of each."""
+        ...
+
+
+class NextTokens:
+    """Each row's greedy token after its last chunk."""
+
+    logits_to_keep = 1
+
+    def __init__(self, following: list[int]) -> None:
+        self.following = following
+
+    @classmethod
+    def of(cls, rows: int) -> NextTokens:
+        """Nothing heard yet."""
+        return cls([0] * rows)
+
+    def hear(self, cohort: Cohort, number: int, logits: Tensor) -> None:
+        """Only the pass that ends a prompt matters."""
+        ends = [row for row, passes in enumerate(cohort.prompt_passes) if number == passes - 1]
+        if ends:
+            greedy = logits[:, -1].argmax(-1).tolist()
+            for row in ends:
+                self.following[row] = greedy[row]
+
+    def handed_on(self, rows: Sequence[int]) -> NextTokens:
+        """The same tokens."""
+        return NextTokens([self.following[row] for row in rows])
+
+
+class Losses:
+    """Negative log likelihood, nats, of every prompt token but the first, (n,) tensors in order.
+
+    The token after a chunk is predicted before the chunk's eviction (A-21), with everything that survived the earlier
+    ones.
+    """
+
+    logits_to_keep = 0
+
+    def __init__(self, parts: list[list[Tensor]]) -> None:
+        self.parts = parts
+
+    @classmethod
+    def of(cls, rows: int) -> Losses:
+        """Nothing heard yet."""
+        return cls([[] for _ in range(rows)])
+
+    def hear(self, cohort: Cohort, number: int, logits: Tensor) -> None:
+        """All logits of the chunk against the tokens that follow."""
+        for row, width in enumerate(cohort.feed.widths):
+            stop = cohort.lengths[row]
+            truth = cohort.rows[row].tokens[stop - width + 1 : stop + 1]
+            if truth:
+                begin = cohort.feed.width - width
+                predicted = logits[row, begin : begin + len(truth)].float()
+                target = torch.tensor(truth, device=logits.device)
+                self.parts[row].append(F.cross_entropy(predicted, target, reduction="none"))
+
+    def handed_on(self, rows: Sequence[int]) -> Losses:
+        """The same losses; what is heard later is each row's own."""
+        return Losses([list(self.parts[row]) for row in rows])
+
+    def nll(self) -> list[list[float]]:
+        """Per row."""
+        return [torch.cat(parts).tolist() if parts else [] for parts in self.parts]

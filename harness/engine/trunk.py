@@ -1,0 +1,174 @@
+"""A shared run: prompts read once, densely, with the state of every policy that waits to leave it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harness.engine.cache import StateKey
+from harness.engine.cohort import Cohort, Group, Phase
+from harness.engine.group_attention import PickedAttention
+from harness.engine.layer_pass import LayerPass
+from harness.engine.rows import Prompting, Row
+from harness.engine.step import Feed
+from policies import DENSE, Policy
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """A cohort whose rows go on by themselves after a pass: ``prompts`` names the shared prompt of each row."""
+
+    cohort: Cohort
+    prompts: tuple[int, ...]
+    source: Tensor  # (R,) the same on the device
+    followed: dict[
+        int, tuple[int, ...]
+    ]  # by group of the cohort: for each row the trunk's group that carried its state
+
+    def begin(self, trunk: Cohort) -> None:
+        """Put the cohort where the trunk stands in the middle of a pass, before its first layer settles."""
+        cohort, prompts = self.cohort, self.prompts
+        feed = trunk.feed.of(prompts)
+        cohort.counts = [trunk.counts[prompt] for prompt in prompts]
+        cohort.lengths = [trunk.lengths[prompt] - trunk.feed.widths[prompt] for prompt in prompts]
+        known = min(cohort.fed.shape[1], trunk.fed.shape[1])
+        cohort.fed[:, :known] = trunk.fed[self.source, :known]
+        cohort.passes = trunk.passes - 1
+        cohort.begin(feed, trunk.phase)
+
+    def settle(self, work: LayerPass, states: dict[StateKey, Tensor]) -> None:
+        """One layer: select for every row from the shared slots, and take along what survives.
+
+        ``states``: of the trunk's groups over slots and chunk, this pass included.
+        """
+        cohort, layer = self.cohort, self.cohort.cache.layers[work.index]
+        everyone = slice(0, len(work.cohort.rows))
+        shared = work.attention_of(everyone)
+        positions = work.positions[self.source]
+        kept = positions >= 0
+        taken: dict[StateKey, Tensor] = {}
+        for group in cohort.groups:
+            over = cohort.over(group)
+            source, prompts = self.source[group.rows], self.prompts[group.rows]
+            state = {
+                name: self._gathered({key.group: tensor for key, tensor in states.items() if key.name == name}, group)
+                for name in group.policy.state
+            }
+            taken |= {
+                StateKey(name, group.rows, kind, group.number): state[name] for name, kind in group.policy.state.items()
+            }
+            for name in group.policy.carried:
+                by_group = {number: each for (known, number), each in work.layer.carried.items() if known == name}
+                state[name] = layer.carried[name, group.number] = self._gathered(by_group, group)
+            if any(over):
+                view = cohort.view(
+                    group,
+                    work.index,
+                    keys=_picked(work.keys, prompts, source),
+                    values=_picked(work.values, prompts, source),
+                    positions=positions[group.rows],
+                    attention=PickedAttention(shared, source),
+                    state=state,
+                    arriving=_picked(work.layer.chunk_keys, prompts, source),
+                )
+                kept[group.rows], is_nan = group.policy.keep(view)
+                cohort.tally.called(group.rows, over, is_nan)
+        cohort.tally.attended(work.seen()[self.source])
+        if cohort.uniform:
+            cohort.tally.selected(kept, cohort.targets_tensor)
+        cohort.count_kept(kept, positions)
+        layer.adopt(work.layer, self.source, kept, max(cohort.targets), positions, taken)
+        cohort.tally.settled(layer)
+
+    def _gathered(self, by_group: dict[int, Tensor], group: Group) -> Tensor:
+        """(r, …): each row's state from the trunk's group that carried it."""
+        rows = zip(self.followed[group.number], self.prompts[group.rows], strict=True)
+        return torch.stack([by_group[number][prompt] for number, prompt in rows])
+
+
+def _picked(shared: Tensor, prompts: tuple[int, ...], source: Tensor) -> Tensor:
+    """``shared[source]``, without a copy where every shared row is taken once, in order, or where there is only one."""
+    if len(shared) == 1:
+        return shared.expand(len(source), *shared.shape[1:])
+    return shared if prompts == tuple(range(len(shared))) else shared[source]
+
+
+class Trunk(Cohort):
+    """Dense rows, one per prompt. Beside them it carries, without evicting, the state of every policy that has one."""
+
+    def __init__(
+        self,
+        prompts: Sequence[Row],
+        chunks: Sequence[Sequence[tuple[int, int]]],
+        prompting: Prompting,
+        layers: int,
+        device: torch.device,
+    ) -> None:
+        first = prompts[0].policy
+        dense = replace(DENSE, rope=first.rope, logit_scale=first.logit_scale)
+        self.plans = chunks
+        self.whole_plans = [row.chunks(prompting) for row in prompts]
+        super().__init__([replace(row, policy=dense, budget=0) for row in prompts], prompting, layers, device, chunks)
+        self.departures: dict[int, list[Leaving]] = {}
+        self._followers: dict[Any, Group] = {}
+
+    def _capacity(self) -> int:
+        """Nobody attends to the chunk of the last pass again, so it is never stored."""
+        longest = max(map(len, self.plans))
+        return max(plan[-1][0] if len(plan) == longest else plan[-1][1] for plan in self.plans)
+
+    def expect(self, cohort: Cohort, prompts: tuple[int, ...], after: int) -> None:
+        """Let a cohort leave after a pass. Called for all before the first pass."""
+        followed = {
+            group.number: tuple(self._follower(group.policy, budget).number for budget in group.budgets)
+            for group in cohort.groups
+            if group.policy.is_stateful
+        }
+        source = torch.tensor(prompts, device=self.device)
+        self.departures.setdefault(after, []).append(Leaving(cohort, prompts, source, followed))
+
+    def begin(self, feed: Feed, phase: Phase) -> None:
+        """Also for the cohorts that leave after this pass."""
+        super().begin(feed, phase)
+        for leaving in self.leaving:
+            leaving.begin(self)
+
+    @property
+    def prompt_passes(self) -> list[int]:
+        """By row: passes until its prompt is read, whether or not the shared run goes so far."""
+        return [len(plan) for plan in self.whole_plans]
+
+    @property
+    def leaving(self) -> Sequence[Leaving]:
+        """Cohorts that leave after the pass at hand."""
+        return self.departures.get(self.passes - 1, ())
+
+    @property
+    def keeps_chunk(self) -> bool:
+        """Whether a later pass will attend to the chunk at hand."""
+        return self.passes < max(map(len, self.plans))
+
+    def aboard(self) -> Iterator[tuple[Cohort, tuple[int, ...]]]:
+        """Cohorts that take part in the pass at hand, with their rows' prompts."""
+        for after, leaving in self.departures.items():
+            if after >= self.passes - 1:
+                yield from ((each.cohort, each.prompts) for each in leaving)
+
+    def _follower(self, policy: Policy, budget: int) -> Group:
+        """The group that carries a policy's state under this budget: one for all that carry the same numbers."""
+        key = (_carrier(policy), budget)
+        if key not in self._followers:
+            everyone = len(self.rows)
+            follower = Group(len(self.groups), policy, slice(0, everyone), (budget,) * everyone, only_follows=True)
+            self._followers[key] = follower
+            self.groups = (*self.groups, follower)
+        return self._followers[key]
+
+
+def _carrier(policy: Policy) -> object:
+    """What decides how a state changes: the scorer alone, unless a class of its own may do more."""
+    return policy.scorer if type(policy) is Policy else policy

@@ -1,0 +1,99 @@
+"""Shared prompt work changes nothing: rows that leave a shared run yield what they yield by themselves, with every
+preset and regime, several budgets and prompts of different lengths; and it is really shared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from presets import evicting_in, policy
+from tiny import prompt, tiny_model
+
+from harness.engine import Engine, Prompting, Row
+from harness.engine.sharing import leaves_after, share
+from policies import DENSE
+
+FEEDS = (Prompting("blocked", 8), Prompting("blocked", 1), Prompting("one_shot"), Prompting("token_fed"))
+BUDGETS = (40, 42, 64)  # within the prompts, but for the last
+LENGTHS = (50, 45)
+NEW = 3
+TOKEN_BY_TOKEN = {
+    "caote_h2o",
+    "hashevict",
+    "keydiff",
+    "oracle",
+    "scissorhands",
+    "sink/buzz",
+}  # one of each kind of state
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model("llama")
+
+
+def rows_under(feed: Prompting) -> list[Row]:
+    by_token = feed.regime == "token_fed" or feed.block_size == 1
+    rows = [
+        Row(prompt(length), policy(name), budget, NEW)
+        for budget in BUDGETS
+        for name in evicting_in(feed, budget)
+        if not by_token or name in TOKEN_BY_TOKEN
+        for length in LENGTHS
+    ]
+    return [*rows, *(Row(prompt(length), DENSE, 0, NEW) for length in LENGTHS)]
+
+
+@pytest.mark.parametrize("feed", FEEDS, ids=str)
+def test_shared_equals_separate(model, feed):
+    """Tokens and ledgers: what was kept, evicted, covered and held is the same to the slot."""
+    rows = rows_under(feed)
+    together = Engine(model).generate(rows, feed)
+    apart = Engine(model, share_prompts=False).generate(rows, feed)
+    for row, a, b in zip(rows, together, apart, strict=True):
+        assert a.tokens == b.tokens, (row.policy.name, row.budget, len(row.tokens))
+        assert a.ledger == b.ledger, (row.policy.name, row.budget, len(row.tokens))
+
+
+@pytest.mark.parametrize("feed", [feed for feed in FEEDS if feed.regime != "one_shot"], ids=str)
+def test_shared_perplexity_equals_separate(model, feed):
+    rows = [replace(row, max_new_tokens=0) for row in rows_under(feed) if row.budget != 44]
+    together = Engine(model).perplexity(rows, feed)
+    apart = Engine(model, share_prompts=False).perplexity(rows, feed)
+    for row, a, b in zip(rows, together, apart, strict=True):
+        # fp32 rounding of differently batched products, in nats of a model whose losses are of size 5
+        assert a.nll == pytest.approx(b.nll, abs=2e-3), (row.policy.name, row.budget)
+        assert len(a.nll) == len(row.tokens) - 1
+
+
+@pytest.mark.parametrize("feed", FEEDS[:1] + FEEDS[2:3], ids=str)
+def test_every_row_reads_the_shared_passes_once(model, feed):
+    """Counted where the tokens enter the model."""
+    rows = [Row(prompt(90), policy(name), budget, 0) for name in ("keydiff", "window", "tova") for budget in (33, 64)]
+    fed: list[int] = []
+    hook = model.register_forward_pre_hook(
+        lambda module, args, kwargs: fed.append(kwargs["input_ids"].numel()), with_kwargs=True
+    )
+    Engine(model).generate(rows, feed)
+    hook.remove()
+    if feed.regime == "one_shot":
+        assert sum(fed) == 90
+    else:  # budgets of 33 leave after the block that ends at 40, those of 64 after the one that ends at 72
+        assert sum(fed) == 72 + 3 * (90 - 40) + 3 * (90 - 72)
+
+
+def test_rows_leave_with_their_first_eviction():
+    row = Row(prompt(90), policy("keydiff"), 33, 2)
+    assert leaves_after(row, Prompting("blocked", 8)) == 4  # tokens 32 to 40
+    assert leaves_after(replace(row, budget=90), Prompting("blocked", 8)) == 11  # never in the prompt
+    assert leaves_after(row, Prompting("token_fed")) == 1
+    assert leaves_after(replace(row, policy=DENSE), Prompting("blocked", 8)) == 11
+    first = replace(row, policy=policy("hashevict"))
+    assert leaves_after(first, Prompting("blocked", 1)) == 32  # before the token that needs room
+    assert leaves_after(first, Prompting("token_fed")) is None  # read in one pass, with deaths foreseen
+
+
+def test_who_is_alone_shares_nothing():
+    rows = [Row(prompt(30, seed), policy("keydiff"), 16, 2) for seed in range(3)]
+    assert not share(rows, Prompting("blocked", 8)).families
+    assert share([*rows, rows[0]], Prompting("blocked", 8)).families[0].prompts == (0,)
