@@ -65,19 +65,21 @@ def say(text: str) -> None:
 
 
 def show_summary(summary: pd.DataFrame) -> None:
-    """The result table: one line per cell and metric, means with 95 % intervals."""
+    """The result table: one line per cell and metric, means with 95 % intervals; reference lines are dim."""
     for panel, lines in summary.groupby(["task", "metric", "prompt"], sort=False):
         task, metric, prompt = map(str, panel)
         shown = "perplexity" if metric == "nll" else metric
         table = Table(title=f"{task}: {shown}, prompt {prompt}, 95 % intervals", title_justify="left")
-        for column in ("policy", "budget"):
-            table.add_column(column)
+        table.add_column("policy", no_wrap=True, min_width=max(map(len, lines["label"])))
+        table.add_column("budget")
         for column in (shown, "interval", "against dense", "samples", "slots kept", "peak"):
             table.add_column(column, justify="right")
-        for line in lines.to_dict("records"):
+        last_of_budget = ~lines["budget"].duplicated(keep="last")
+        for line, last in zip(lines.to_dict("records"), last_of_budget, strict=True):
             table.add_row(
                 str(line["label"]), str(line["budget"]),
                 value_text(line), interval_text(line), difference_text(line),
                 str(line["n"]), f"{line['slots_kept_max']:.0f}", f"{line['slots_peak']:.0f}",
+                style="dim" if line["dense"] or line["reference"] else "", end_section=bool(last),
             )  # fmt: skip
         console.print(table)

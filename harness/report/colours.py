@@ -4,6 +4,7 @@ Hue tells the family (what scores the tokens), the marker's filling and the line
 Nothing is told by colour alone. The hues are those of Okabe and Ito ("Color Universal Design", 2008) and two of
 Paul Tol's ("Colour schemes", 2021), which stay apart under the common colour-vision deficiencies; each has a
 value for light and one for dark pages with a contrast of at least 3:1 (WCAG 2.2, 1.4.11).
+Reference lines are grey and have no markers.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ HUES = {
 # Family: hue and marker. The order is the order of rows in every table.
 FAMILIES = {
     "dense": ("grey", "o"),
-    "random": ("grey", "d"),
+    "oracle": ("grey", "d"),
     "window": ("olive", "s"),
     "sink": ("sky", "D"),
     "streamingllm": ("sky", "D"),
@@ -57,16 +58,27 @@ FAMILIES = {
     "gemfilter": ("sky", "H"),
     "fastgen": ("green", "d"),
     "headkv": ("blue", "p"),
+    "random": ("grey", "d"),
 }
+REFERENCES = {"oracle": "headroom", "random": "floor"}  # what they stand for; read against, never ranked
+REFERENCE_LINES = {"oracle": "--", "random": ":"}
 CORRECTIONS = {"caote": ("none", "--"), "fastcaote": ("bottom", ":")}
 MARKERS = ("o", "s", "D", "^", "v", "<", ">", "p", "h", "8", "d", "*")
 _HASHED_HUES = tuple(hue for hue in HUES if hue != "grey")
 
 
-def _parts(policy: str) -> list[str]:
+def _method(policy: str) -> str:
     """``fastcaote_h2o/keydiff (sinks=4)`` names a method, the paper whose variant it is, and settings."""
-    method = re.split(r"[/ ]", policy.lower(), maxsplit=1)[0]
-    return [part for part in re.split(r"[^a-z0-9]+", method) if part]
+    return re.split(r"[/ ]", policy.lower(), maxsplit=1)[0]
+
+
+def _parts(policy: str) -> list[str]:
+    return [part for part in re.split(r"[^a-z0-9]+", _method(policy)) if part]
+
+
+def is_reference(policy: str) -> bool:
+    """Whether a policy, or its label, is a line to read others against: the oracle or random (dense aside)."""
+    return _method(policy) in REFERENCES
 
 
 def _family(policy: str) -> str | None:
@@ -74,7 +86,12 @@ def _family(policy: str) -> str | None:
 
 
 def rank(policy: str) -> tuple[int, int, int]:
-    """The place of a policy in tables: by family, unknown ones last; plain methods before modified ones."""
+    """The place of a policy in tables: by family, then unknown ones; plain methods before modified ones.
+
+    The floor stands below all others, the headroom above them, beside dense.
+    """
+    if _method(policy) == "random":
+        return len(FAMILIES) + 1, 0, 0
     family = _family(policy)
     corrected = next((i for i, name in enumerate(CORRECTIONS, start=1) if name in _parts(policy)), 0)
     return (list(FAMILIES).index(family) if family else len(FAMILIES)), corrected, len(_parts(policy))
@@ -82,6 +99,8 @@ def rank(policy: str) -> tuple[int, int, int]:
 
 def look_of(policy: str) -> Look:
     """A policy's look by its name alone; unknown families get a hue and marker from a hash of the name."""
+    if is_reference(policy):
+        return Look(*HUES["grey"], marker="", filling="full", line=REFERENCE_LINES[_method(policy)])
     family = _family(policy)
     if family:
         hue, marker = FAMILIES[family]

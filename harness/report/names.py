@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from harness.report.colours import rank
+from harness.report.colours import REFERENCES, rank
 from harness.report.rows import CONTEXT
 
 NLL = "nll"
@@ -82,7 +82,8 @@ def policy_labels(cells: pd.DataFrame) -> dict[str, str]:
     must not fall into one place of a table, so the differing settings (found in ``config``) join the name.
     """
     unique = cells.drop_duplicates("cell_id").set_index("cell_id")
-    labels = {str(cell): str(policy) for cell, policy in unique["policy"].items()}
+    names = {str(cell): str(policy) for cell, policy in unique["policy"].items()}
+    labels = {cell: _label(name) for cell, name in names.items()}
     for _, same in unique.groupby(["policy", "task", *CONTEXT], sort=False):
         if not same.duplicated("budget").any():
             continue
@@ -96,8 +97,14 @@ def policy_labels(cells: pd.DataFrame) -> dict[str, str]:
         }
         places = [(named[str(cell)], budget) for cell, budget in same["budget"].items()]
         unambiguous = len(set(places)) == len(places)
-        labels |= {cell: f"{labels[cell]} ({text if unambiguous else cell[:8]})" for cell, text in named.items()}
+        labels |= {cell: _label(names[cell], text if unambiguous else cell[:8]) for cell, text in named.items()}
     return labels
+
+
+def _label(policy: str, settings: str = "") -> str:
+    """``sink (sinks=4)``, ``random (floor)``."""
+    remarks = [remark for remark in (REFERENCES.get(policy, ""), settings) if remark]
+    return f"{policy} ({', '.join(remarks)})" if remarks else policy
 
 
 def _differing(settings: list[dict[str, str]]) -> set[str]:

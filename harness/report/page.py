@@ -9,7 +9,7 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from harness.report.colours import Look, looks
+from harness.report.colours import Look, is_reference, looks
 from harness.report.facts import cell_table, examples, headline, invalid_table, sources
 from harness.report.grid import LEDGER_HEADINGS, Grid, books, grids
 from harness.report.heatmap import colour_stops
@@ -54,6 +54,8 @@ def render(rows: pd.DataFrame, title: str, notes: Sequence[str] = ()) -> str:
         struck=broken["cell_id"].nunique(),
         tables=tables,
         panels=_panels(tables, style),
+        is_reference=is_reference,
+        references=bool(summary["reference"].any()),
         policies=ordered_policies(summary[~summary["dense"].astype(bool)]["label"]),
         multiples=list(multiples(valid, summary, ledger, labels, shown)),
         colour_stops=colour_stops(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,9 +14,10 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 
 from harness.report.colours import Look
 from harness.report.names import NLL, budget_unit, metric_title, ordered_policies, parse_budget
-from harness.report.svg import CARD, INK, figure, inline, styled
+from harness.report.svg import CARD, INK, MUTED, figure, inline, styled
 
 WIDTH, HEIGHT = 400, 272  # CSS pixels: readable unscaled in two columns of a desktop, or one of a phone
+LABEL_HEIGHT = 14  # CSS pixels
 WIDE_RANGE = 4.0  # a perplexity panel whose values span more than this factor is logarithmic
 
 
@@ -42,12 +44,18 @@ def quality_figure(panel: pd.DataFrame, looks: Mapping[str, Look], name: str) ->
         axes = drawn.add_axes((0.135, 0.17, 0.845, 0.8))
         logarithmic = _scale_x(axes, policies, x)
         _dense_band(axes, panel[panel["dense"]])
-        labels = ordered_policies(policies["label"])
+        references = ordered_policies(policies.loc[policies["reference"], "label"])
+        ends = {}
+        for label in references:
+            own = policies[policies["label"] == label].assign(x=x).sort_values("x")
+            ends[label] = _reference_line(axes, own, looks[label])
+        labels = ordered_policies(policies.loc[~policies["reference"], "label"])
         for place, label in enumerate(labels):
             own = policies[policies["label"] == label].assign(x=x).sort_values("x")
             shifted = _shifted(own["x"].to_numpy(float), place, len(labels), x, logarithmic)
             _series(axes, own, shifted, looks[label])
         _scale_y(axes, panel)
+        _name_references(axes, ends)
         axes.set_xlabel(axis_label)
         axes.grid(axis="y")
     metric = metric_title(str(panel["metric"].iloc[0]))
@@ -123,6 +131,27 @@ def _dense_band(axes: Axes, dense: pd.DataFrame) -> None:
         axes.annotate(
             "dense", (0, line["value"]), xycoords=("axes fraction", "data"), xytext=(4, 3),
             textcoords="offset points", ha="left", va="bottom", fontsize=10,
+        )  # fmt: skip
+
+
+def _reference_line(axes: Axes, own: pd.DataFrame, look: Look) -> float:
+    """A line without points or bars, across the panel where there is one budget only. Returns its last value."""
+    x, value = own["x"].to_numpy(float), own["value"].to_numpy(float)
+    if len(x) == 1:
+        x, value = np.array(axes.get_xlim()), value.repeat(2)
+    axes.plot(x, value, color=look.light, linestyle=look.line, linewidth=1.6)
+    return float(value[-1])
+
+
+def _name_references(axes: Axes, ends: Mapping[str, float]) -> None:
+    """Each name above the end of its line; where two would overlap, the lower one goes below."""
+    above = math.inf
+    for label, value in sorted(ends.items(), key=lambda end: end[1], reverse=True):
+        height = float(axes.transData.transform((1, value))[1])
+        below, above = above - height < LABEL_HEIGHT, height
+        axes.annotate(
+            label, (1, value), xycoords=("axes fraction", "data"), xytext=(0, -3 if below else 3),
+            textcoords="offset points", ha="right", va="top" if below else "bottom", fontsize=10, color=MUTED,
         )  # fmt: skip
 
 

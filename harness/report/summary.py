@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
+from harness.report.colours import is_reference
 from harness.report.names import NLL, ordered_budgets, ordered_policies, policy_labels
 from harness.report.rows import CONTEXT, checked, valid_rows
 from harness.statistics import Interval, mean_interval, paired_difference, perplexity_interval
@@ -24,6 +25,7 @@ COLUMNS = (
     "label",
     "budget",
     "dense",
+    "reference",
     "value",
     "low",
     "high",
@@ -50,7 +52,8 @@ def summary_table(rows: pd.DataFrame) -> pd.DataFrame:
     ``nll`` a ratio of perplexities (1 is no difference); NaN without such a cell.
     ``slots_requested``, ``slots_kept``: mean over samples, in slots per layer and KV head; ``slots_kept_max``,
     ``slots_peak``: largest over samples. ``label``: the policy, with its settings where the name is ambiguous.
-    ``rank``: ``best`` or ``second`` among the policies (dense aside) of the same budget and column of a table.
+    ``rank``: ``best`` or ``second`` among the policies of the same budget and column of a table; dense and the
+    reference lines (``reference``: random, the oracle) have none.
     """
     accepted = checked(rows)
     return summarise(valid_rows(accepted), policy_labels(accepted))
@@ -73,7 +76,7 @@ def summarise(valid: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFrame:
             own = groups[str(line["cell_id"]), str(line["metric"])]
             for column, number in _difference(own, dense, str(line["metric"])).items():
                 table.loc[place, column] = number  # type: ignore[index]
-        for _, rivals in panel[~panel["dense"]].groupby("budget", sort=False):
+        for _, rivals in panel[~panel["dense"] & ~panel["reference"]].groupby("budget", sort=False):
             for place, rank in _ranks(rivals).items():
                 table.loc[place, "rank"] = rank
     return _ordered(table)
@@ -86,6 +89,7 @@ def _line(part: pd.DataFrame, labels: Mapping[str, str]) -> dict[str, Any]:
     return line | {
         "label": labels[str(first["cell_id"])],
         "dense": bool(first["dense"]),
+        "reference": is_reference(str(first["policy"])),
         "value": interval.mean,
         "low": interval.low,
         "high": interval.high,

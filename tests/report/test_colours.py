@@ -56,7 +56,7 @@ def test_a_correction_keeps_the_hue_and_changes_more_than_the_colour() -> None:
     assert plain.marker == caote.marker == fast.marker
 
 
-@pytest.mark.parametrize("policy", ["dense", *POLICIES])
+@pytest.mark.parametrize("policy", ["dense", "random", "oracle", *POLICIES])
 def test_contrast_on_both_pages(policy: str) -> None:
     look, card = look_of(policy), cards()
     assert contrast(look.light, card["light"]) >= 3
