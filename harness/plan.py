@@ -1,4 +1,4 @@
-"""From cells to cohorts: which samples are missing, and which rows can advance in lockstep."""
+"""From cells to batches: which samples are missing, and which of them the engine is given at once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from harness.cells import Cell
 from harness.engine import Row
 from harness.engine.hook import refuse_unsupported
+from harness.memory import Footprint, Load
 from harness.models import ModelSpec
 from harness.prompts import Prompts
 from harness.refusals import hindsight_bytes
@@ -17,8 +18,9 @@ from harness.store import Store
 from policies.shape import ModelShape
 from tasks.base import Sample
 
-ROWS_AT_ONCE = 96
-CACHE_BYTES_AT_ONCE = 2 * 2**30
+ROWS_AT_ONCE = 512
+SIMILAR_LENGTH = 128  # tokens by which prompts may differ that are read at once
+TOKENS_AT_ONCE = 16384  # in one pass: more are not faster, and an interrupted run would lose more
 
 
 @dataclass(frozen=True)
@@ -30,18 +32,11 @@ class Job:
     row: Row
 
     @property
-    def lockstep(self) -> tuple[Any, ...]:
-        """Jobs with the same key can share a cohort without one waiting long for another.
-
-        Dense rows hold everything they read, so they never share with bounded ones; token-fed rows share only where
-        they leave the dense start at the same token; ragged caches and positions inside the cache are run apart, and
-        so is the oracle, whose cohort is read twice.
-        """
+    def together(self) -> tuple[Any, ...]:
+        """Jobs with the same key can be given to the engine at once: prompts of similar length, fed alike."""
         prompting = self.cell.prompting
-        slots = 0 if self.row.policy.is_dense else self.row.budget
-        passes = len(self.row.chunks(prompting))
-        policy = self.row.policy
-        return (self.cell.task.mode, prompting, slots, passes, policy.uniform, policy.rope, policy.hindsight)
+        similar = len(self.row.tokens) // (prompting.block_size if prompting.regime == "blocked" else SIMILAR_LENGTH)
+        return (self.cell.task.mode, prompting, similar)
 
 
 @dataclass(frozen=True)
@@ -53,27 +48,32 @@ class Plan:
     jobs: tuple[Job, ...]
     present: int
     shape: ModelShape
-    bytes_per_slot: int  # K and V of one token over all layers
+    footprint: Footprint
 
     @property
     def tokens(self) -> int:
         """Tokens to feed at most."""
         return sum(job.row.total_tokens for job in self.jobs)
 
-    def cohorts(self) -> Iterator[list[Job]]:
-        """Jobs in lockstep, in order of sample, as wide as the limits allow."""
-        ordered = sorted(enumerate(self.jobs), key=lambda pair: (str(pair[1].lockstep), pair[0]))
-        for _, members in itertools.groupby((job for _, job in ordered), key=lambda job: job.lockstep):
-            waiting = list(members)
-            while waiting:
-                width = self._width(waiting)
-                yield waiting[:width]
-                waiting = waiting[width:]
+    def batches(self, memory: int) -> Iterator[list[Job]]:
+        """Jobs for one engine call each: whole samples under all their cells, as many as fit.
 
-    def _width(self, jobs: Sequence[Job]) -> int:
-        longest = max(job.row.capacity + job.cell.prompting.widest(len(job.row.tokens), job.row.budget) for job in jobs)
-        hindsight = max(hindsight_bytes(job.cell, job.row, self.shape) for job in jobs)
-        return max(1, min(ROWS_AT_ONCE, CACHE_BYTES_AT_ONCE // (longest * self.bytes_per_slot + hindsight)))
+        ``memory``: bytes beside the weights. A single job is always given out, fitting or not.
+        """
+        ordered = sorted(enumerate(self.jobs), key=lambda pair: (str(pair[1].together), pair[0]))
+        for _, members in itertools.groupby((job for _, job in ordered), key=lambda job: job.together):
+            batch, load = [], Load(self.footprint)
+            for job in members:
+                grown = load.with_row(job.row, job.cell.prompting, hindsight_bytes(job.cell, job.row, self.shape))
+                if batch and not (
+                    len(batch) < ROWS_AT_ONCE and grown.reading <= TOKENS_AT_ONCE and grown.bytes <= memory
+                ):
+                    yield batch
+                    batch, load = [], Load(self.footprint)
+                    grown = load.with_row(job.row, job.cell.prompting, hindsight_bytes(job.cell, job.row, self.shape))
+                batch.append(job)
+                load = grown
+            yield batch
 
 
 def plan(model: ModelSpec, cells: Sequence[Cell], store: Store, prompts: Prompts) -> Plan:
@@ -93,10 +93,4 @@ def plan(model: ModelSpec, cells: Sequence[Cell], store: Store, prompts: Prompts
     refuse_unsupported(config, max((job.row.total_tokens for job in jobs), default=0))
     # Rows of one sample under all its cells lie together, so that an interrupted run leaves whole comparisons.
     jobs.sort(key=lambda job: job.sample.id)
-    return Plan(model, tuple(cells), tuple(jobs), present, model.shape(), _bytes_per_slot(config, model.dtype))
-
-
-def _bytes_per_slot(config: Any, dtype: str) -> int:
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return int(config.num_hidden_layers * heads * width * 2 * (4 if dtype == "float32" else 2))
+    return Plan(model, tuple(cells), tuple(jobs), present, model.shape(), Footprint.of(config, model.dtype))
