@@ -62,7 +62,8 @@ class Plan:
         """
         ordered = sorted(enumerate(self.jobs), key=lambda pair: (str(pair[1].together), pair[0]))
         for _, members in itertools.groupby((job for _, job in ordered), key=lambda job: job.together):
-            batch, load = [], Load(self.footprint)
+            batch: list[Job] = []
+            load = Load(self.footprint)
             for job in members:
                 grown = load.with_row(job.row, job.cell.prompting, hindsight_bytes(job.cell, job.row, self.shape))
                 if batch and not (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ import pandas as pd
 from harness import provenance
 from harness.cells import Cell
 from harness.engine import Engine, Outcome
+from harness.errors import UserError
+from harness.memory import allowed, out_of_memory, release_cached
 from harness.models import ModelSpec, eos_token_ids
 from harness.plan import Job, Plan, plan
 from harness.prompts import Prompts
@@ -58,16 +60,44 @@ def _compute(work: Plan, store: Store, device: str, progress: Progress) -> None:
     engine = Engine(model, eos_token_ids(model))
     for cell in work.cells:
         store.describe(cell.id, {**cell.labels(), "config": cell.identity, **provenance.record(device)})
-    for cohort in work.cohorts():
-        progress.say(f"{cohort[0].cell.task.name}: {len(cohort)} rows")
-        started = time.perf_counter()
-        run_rows = engine.perplexity if cohort[0].cell.task.mode == "perplexity" else engine.generate
-        outcomes = run_rows([job.row for job in cohort], cohort[0].cell.prompting, progress.fed)
-        seconds = (time.perf_counter() - started) / len(cohort)
-        finished = sorted(zip(cohort, outcomes, strict=True), key=lambda pair: pair[0].cell.id)
-        for cell_id, pairs in itertools.groupby(finished, key=lambda pair: pair[0].cell.id):
-            store.append(cell_id, [r for job, out in pairs for r in _rows(job, out, tokenizer, seconds)])
-        progress.finished(cohort)
+    for batch in work.batches(allowed(model.device)):
+        for part, outcomes, seconds in _outcomes(engine, batch, progress):
+            finished = sorted(zip(part, outcomes, strict=True), key=lambda pair: pair[0].cell.id)
+            for cell_id, pairs in itertools.groupby(finished, key=lambda pair: pair[0].cell.id):
+                store.append(
+                    cell_id, [r for job, out in pairs for r in _rows(job, out, tokenizer, seconds / len(part))]
+                )
+            progress.finished(part)
+
+
+def _outcomes(
+    engine: Engine, batch: Sequence[Job], progress: Progress
+) -> Iterator[tuple[Sequence[Job], list[Outcome], float]]:
+    """Jobs with their outcomes and the seconds they took together. Where memory does not suffice, each half by itself.
+
+    Raises `UserError` for a single row that does not fit.
+    """
+    progress.say(f"{batch[0].cell.task.name}: {len(batch)} rows")
+    run_rows = engine.perplexity if batch[0].cell.task.mode == "perplexity" else engine.generate
+    started = time.perf_counter()
+    try:
+        outcomes = run_rows([job.row for job in batch], batch[0].cell.prompting, progress.fed)
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        if len(batch) == 1:
+            job = batch[0]
+            raise UserError(
+                f"Policy '{job.cell.policy.name}' on a prompt of {len(job.row.tokens)} tokens does not fit into "
+                "memory, even by itself: lower block_size or budget, use shorter prompts, or a device with more memory."
+            ) from error
+    else:
+        yield batch, outcomes, time.perf_counter() - started
+        return
+    release_cached(engine.model.device)
+    middle = len(batch) // 2
+    for half in (batch[:middle], batch[middle:]):
+        yield from _outcomes(engine, half, progress)
 
 
 def _rows(job: Job, outcome: Outcome, tokenizer: Any, seconds: float) -> list[dict[str, Any]]:

@@ -173,6 +173,10 @@ class SlotLayer(CacheLayerMixin):
         table[..., width] = trash
         return table.gather(-1, torch.where(new, new.cumsum(-1) - 1, width))
 
+    def release(self) -> None:
+        """Let go of the model's own tensors, which of a one-shot prompt are the whole prompt."""
+        del self.chunk_keys, self.chunk_values
+
     def held(self) -> Tensor:
         """(R, H) int64: slots in use, counted on the tensor."""
         return (self.positions >= 0).sum(-1)

@@ -1,8 +1,8 @@
 """A layer whose rows and heads hold different numbers of slots, and no more memory than that.
 
 K, V, positions and policy state lie packed, one row and head behind the other: ``keys: (slots in use, D)``. For
-attention they are unpacked into a padded workspace of this one layer, (R, H, fullest + m, D), which the next pass
-replaces. What persists is what the policy kept; ``tensor.nbytes`` shows it.
+attention they are unpacked into a padded workspace of this one layer, (R, H, fullest + m, D), which goes when the
+layer has settled. What persists is what the policy kept; ``tensor.nbytes`` shows it.
 """
 
 from __future__ import annotations
@@ -90,6 +90,10 @@ class RaggedLayer(CacheLayerMixin):
         chunk = chunk_positions.unsqueeze(1).expand(-1, self.counts.shape[1], -1)
         kept = torch.cat([self.slot_positions, chunk], -1) >= 0
         self.absorb(kept, self.counts, 0, chunk_positions, states)
+
+    def release(self) -> None:
+        """Let go of the workspace and of the model's own tensors."""
+        del self.chunk_keys, self.wide_keys, self.wide_values
 
     def held(self) -> Tensor:
         """(R, H) int64: slots in use."""

@@ -84,6 +84,7 @@ def settle(work: LayerPass, spared: Spared) -> None:
     for leaving in cohort.leaving:
         leaving.settle(work, states)
     if not cohort.keeps_chunk:
+        layer.release()
         return
     if kept is None:
         layer.append(cohort.feed.positions, states)
@@ -95,6 +96,7 @@ def settle(work: LayerPass, spared: Spared) -> None:
     cohort.tally.settled(layer)
     for watcher in cohort.watchers:
         watcher.settled(work)
+    layer.release()
 
 
 def view_after(work: LayerPass, group: Group) -> CacheView:
