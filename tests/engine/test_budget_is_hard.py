@@ -49,6 +49,7 @@ GRID = [(name, feed) for feed in FEEDS[1:] for name in evicting_in(feed, 64)]
 
 @pytest.mark.parametrize(("name", "feed"), GRID, ids=str)
 def test_no_policy_in_any_regime_holds_more_than_it_may(engine, caches, name, feed):
+    """policies.md T-03."""
     chosen = policy(name)
     budget = 64 if chosen.protect.smallest_budget() > 40 else 40
     (outcome,) = engine.generate([Row(prompt(LENGTH), chosen, budget, NEW)], feed)
@@ -75,6 +76,7 @@ def test_no_policy_in_any_regime_holds_more_than_it_may(engine, caches, name, fe
 
 @pytest.mark.parametrize("feed", FEEDS, ids=str)
 def test_dense_holds_everything(engine, caches, feed):
+    """policies.md 3.1, T-03."""
     (outcome,) = engine.generate([Row(prompt(LENGTH), policy("dense"), 0, NEW)], feed)
     assert caches[0].most == LENGTH + NEW - 1 == outcome.ledger.slots_kept_max
     assert outcome.ledger.slots_requested == -1
@@ -83,6 +85,7 @@ def test_dense_holds_everything(engine, caches, feed):
 
 @pytest.mark.parametrize(("name", "feed"), GRID[::3], ids=str)
 def test_positions_stay_unique_and_in_range(engine, caches, name, feed):
+    """policies.md T-04."""
     engine.generate([Row(prompt(LENGTH), policy(name), 64, NEW)], feed)
     for layer in caches[0].cache.layers:
         for head in layer.slot_positions[0]:
@@ -142,6 +145,7 @@ def test_state_is_charged_to_policies_that_carry_it(engine):
 
 
 def test_coverage_counts_prompt_tokens_held_anywhere(engine):
+    """policies.md T-35."""
     window, keydiff = engine.generate(
         [Row(prompt(80), policy(name), 20, 1) for name in ("window", "keydiff")], Prompting("one_shot")
     )

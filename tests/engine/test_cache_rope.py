@@ -23,6 +23,7 @@ MODELS = ("llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2")
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("feed", [Prompting("blocked", 7), Prompting("one_shot")], ids=str)
 def test_before_the_first_eviction_it_is_the_dense_model(kind, feed):
+    """policies.md T-10."""
     model, tokens = tiny_model(kind), prompt(40)
     inside = [Row(tokens, replace(policy(name), rope="cache"), 60, 12) for name in ("sink", "h2o")]
     dense = Row(tokens, replace(DENSE, rope="cache"), 0, 12)
@@ -47,6 +48,7 @@ def rotate(vector: np.ndarray, index: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("name", "reference"), [("sink", "sink"), ("window", "window"), ("h2o", "h2o/keydiff")])
 def test_after_evictions_it_is_recomputation_from_unrotated_keys(name, reference):
+    """policies.md T-10."""
     rng = np.random.default_rng(3)
     sizes = [9, 9, 5] + [1] * 8
     chunks = [tuple(rng.normal(size=(h, m, 8)).astype(np.float32) for h in (4, 2, 2)) for m in sizes]
@@ -58,10 +60,26 @@ def test_after_evictions_it_is_recomputation_from_unrotated_keys(name, reference
         np.testing.assert_allclose(got.output.numpy(), expected.output, atol=1e-4)
 
 
-def test_mixing_both_kinds_of_positions_is_refused():
-    rows = [Row(prompt(20), policy("sink"), 10), Row(prompt(20), replace(policy("sink"), rope="cache"), 10)]
-    with pytest.raises(EngineError, match="cannot share a run"):
-        Engine(tiny_model("llama")).generate(rows, Prompting("blocked", 8))
+@pytest.mark.parametrize(("old", "new"), [(9, 4), (30, 0), (7, 7), (0, 31)])
+def test_rotating_by_the_difference_equals_rotating_anew(old, new):
+    """policies.md T-10: delta rotation equals rebuilding from unrotated keys within 1e-5."""
+    keys = torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
+    table, at = Table(40), torch.full((5,), 1)
+    if new >= old:
+        turned = table.rotate(table.rotate(keys, at * old), at * (new - old))
+        torch.testing.assert_close(turned, table.rotate(keys, at * new), rtol=0, atol=1e-5)
+    else:  # back by the difference, from where the token lies now
+        turned = table.rotate(table.rotate(keys, at * new), at * (old - new))
+        torch.testing.assert_close(turned, table.rotate(keys, at * old), rtol=0, atol=1e-5)
+
+
+def test_both_kinds_of_positions_may_be_asked_for_together():
+    """Each row yields what it yields alone."""
+    rows = [Row(prompt(20), policy("sink"), 10, 6), Row(prompt(20), replace(policy("sink"), rope="cache"), 10, 6)]
+    engine, feed = Engine(tiny_model("llama")), Prompting("blocked", 8)
+    alone = [engine.generate([row], feed)[0] for row in rows]
+    assert engine.generate(rows, feed) == alone
+    assert alone[0].tokens != alone[1].tokens
 
 
 def test_a_model_without_a_plain_table_is_refused():

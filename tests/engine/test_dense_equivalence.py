@@ -31,6 +31,7 @@ def model(request):
 
 @pytest.mark.parametrize("feed", FEEDS, ids=str)
 def test_dense_gives_the_tokens_of_generate_whatever_the_blocks(model, feed):
+    """policies.md 3.1."""
     tokens = prompt(LENGTH)
     (outcome,) = Engine(model).generate([Row(tokens, DENSE, max_new_tokens=NEW)], feed)
     assert outcome.tokens == generated_by_transformers(model, tokens, NEW)
@@ -39,6 +40,7 @@ def test_dense_gives_the_tokens_of_generate_whatever_the_blocks(model, feed):
 
 @pytest.mark.parametrize("feed", [FEEDS[1], *FEEDS[-2:]], ids=str)
 def test_every_policy_gives_them_too_when_its_budget_holds_everything(model, feed):
+    """policies.md 3.3, T-01."""
     tokens, budget = prompt(LENGTH), max(LENGTH + NEW, 64)
     able = [n for n in evicting_in(feed, budget) if n not in NEVER_DENSE and runs_on(model.config, policy(n))]
     if model.config.model_type != "llama":  # policies see tensors, not architectures: one of each path is enough

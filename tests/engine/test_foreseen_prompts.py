@@ -35,6 +35,7 @@ def token_by_token(monkeypatch):
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 @pytest.mark.parametrize("name", NAMED)
 def test_same_tokens_and_same_ledger(kind, name, token_by_token):
+    """policies.md 3.14, T-31."""
     # Unequal lengths, so that padding takes part; one prompt fits its budget and evicts nothing.
     model = tiny_model(kind)
     rows = [Row(prompt(length, length), NAMED[name], 14, 6) for length in (40, 33, 12)]
@@ -49,6 +50,7 @@ def test_same_tokens_and_same_ledger(kind, name, token_by_token):
 
 
 def test_same_likelihoods(token_by_token):
+    """policies.md 3.14, T-31."""
     model = tiny_model("llama")
     rows = [Row(prompt(length, length), SMALL, 14) for length in (40, 31)]
     at_once = Engine(model).perplexity(rows, TOKEN_FED)
@@ -58,5 +60,6 @@ def test_same_likelihoods(token_by_token):
 
 
 def test_the_peak_is_the_budget(token_by_token):
+    """policies.md 3.14, T-31."""
     (outcome,) = Engine(tiny_model("llama")).generate([Row(prompt(40), SMALL, 14, 6)], TOKEN_FED)
     assert outcome.ledger.slots_peak == outcome.ledger.slots_kept_max == 14

@@ -21,6 +21,7 @@ ONE_SHOT = Prompting("one_shot")
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_a_budget_for_everything_is_dense(kind):
+    """policies.md 3.10, T-27."""
     model, tokens = tiny_model(kind), prompt(40)
     (outcome,) = Engine(model).generate([Row(tokens, policy("gemfilter"), 40, 8)], ONE_SHOT)
     assert outcome.tokens == generated_by_transformers(model, tokens, 8)
@@ -29,6 +30,7 @@ def test_a_budget_for_everything_is_dense(kind):
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_it_continues_as_transformers_does_from_the_chosen_tokens_alone(kind):
+    """policies.md 3.10, T-27."""
     model, tokens = tiny_model(kind), prompt(60)
     inputs = []
     model.base_model.layers[1].self_attn.q_proj.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
@@ -47,6 +49,7 @@ def test_it_continues_as_transformers_does_from_the_chosen_tokens_alone(kind):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_choice_is_that_of_the_reference(seed):
+    """policies.md 3.10, T-27."""
     rng = np.random.default_rng(seed)
     query, keys = rng.normal(size=(6, 8)).astype(np.float32), rng.normal(size=(2, 50, 8)).astype(np.float32)
     expected = select_tokens(token_scores(query, keys), 17, kernel=5)
@@ -64,5 +67,6 @@ def test_a_layer_that_the_model_does_not_have_is_refused():
 
 
 def test_blocks_are_refused():
+    """policies.md 3.10."""
     with pytest.raises(PolicyError, match="use prompt=one_shot"):
         Engine(tiny_model("llama")).generate([Row(prompt(30), policy("gemfilter"), 10, 1)], Prompting("blocked", 8))

@@ -65,6 +65,7 @@ def test_both_hold_for_every_architecture(kind):
 
 
 def test_a_sample_after_another_equals_the_sample_alone(engine):
+    """policies.md T-13."""
     first, second = (Row(prompt(60, seed), policy("h2o"), 20, 6) for seed in (1, 2))
     fresh = Engine(tiny_model("llama")).generate([second], FEEDS[0])
     engine.generate([first], FEEDS[0])

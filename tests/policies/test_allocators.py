@@ -32,6 +32,7 @@ def test_a_share_is_the_decimal_that_was_written():
 
 
 def test_3_6_the_prefix_is_pooled_without_the_window():
+    """policies.md 3.6."""
     given = random_attention(1, 1, 3, 9)
     given[..., -3:] += 10  # the window's own scores must not leak into its neighbours
     score = SnapKV(window=3, kernel=3, pool="max", pool_over="prefix").score(prompt_view(given, 5))[0, 0]
@@ -42,6 +43,7 @@ def test_3_6_the_prefix_is_pooled_without_the_window():
 
 @pytest.mark.parametrize(("slots", "budget"), [(9, 9), (9, 10), (2, 5)])
 def test_3_6_a_prompt_within_its_budget_stays_whole(slots, budget):
+    """policies.md 3.6, T-23."""
     shown = prompt_view(random_attention(2, 2, slots, slots), budget)
     for allocator in (None, PyramidKV(window=3), AdaKV(window=3), HeadKV([[1.0, 0.1, 0.1, 0.1]], 1.01, window=3)):
         assert kept_per_head(over_snap(allocator), shown) == [list(range(slots))] * 2
@@ -62,6 +64,7 @@ def test_3_6_a_prompt_within_its_budget_stays_whole(slots, budget):
     ],
 )
 def test_3_7_the_table_of_both_schedules(budget, window, first, last, total, target):
+    """policies.md 3.7, T-24."""
     public = prefix_slots(budget - window, 10**6, 32, 20, "public_code")
     assert (public[0], public[-1], sum(public)) == (first, last, total)
     exact = prefix_slots(budget - window, 10**6, 32, 20, "exact")
@@ -71,6 +74,7 @@ def test_3_7_the_table_of_both_schedules(budget, window, first, last, total, tar
 
 
 def test_3_7_the_small_example():
+    """policies.md 3.7, T-24."""
     assert prefix_slots(8, 1000, 4, 20, "public_code") == (16, 11, 6, 1)
     assert prefix_slots(8, 1000, 4, 20, "exact") == (16, 11, 5, 0)
     assert prefix_slots(8, 1000, 4, 1, "exact") == (8, 8, 8, 8)
@@ -78,11 +82,13 @@ def test_3_7_the_small_example():
 
 
 def test_3_7_a_short_prompt_flattens_the_pyramid():
+    """policies.md 3.7, T-24."""
     slots = prefix_slots(96, 100, 3, 20, "exact")
     assert slots == (100, 96, 92)
 
 
 def test_3_7_each_prompt_has_its_own_schedule():
+    """policies.md 3.7, T-24."""
     allocator = PyramidKV(window=2)
     for length, expected in ((12, [12, 11, 9, 8]), (60, [18, 13, 7, 2]), (12, [12, 11, 9, 8])):
         shown = [
@@ -94,6 +100,7 @@ def test_3_7_each_prompt_has_its_own_schedule():
 
 
 def test_3_7_public_code_is_not_exact():
+    """policies.md 3.7."""
     assert PyramidKV().exact
     assert not PyramidKV(schedule="public_code").exact
     assert not over_snap(PyramidKV(schedule="public_code")).keeps_to_budget
@@ -113,6 +120,7 @@ EXAMPLE = torch.tensor([[0.40, 0.30, 0.25, 0.01], [0.20, 0.10, 0.05, 0.02]])
 
 
 def test_3_8_the_example():
+    """policies.md 3.8, T-25."""
     shown = prompt_view(torch.zeros(2, 1, 1, 4), 2)
     owned = best_owned(EXAMPLE[None], shown, shown.filled, torch.tensor([[[4]]]))
     assert owned.flatten().tolist() == [3, 1]
@@ -121,11 +129,13 @@ def test_3_8_the_example():
 
 
 def test_3_8_identical_heads_share_equally_whatever_their_ties():
+    """policies.md 3.8, T-25."""
     for scores in (torch.zeros(3, 9), torch.arange(9.0).repeat(3, 1)):
         assert ada_targets(AdaKV(window=0, alpha=0), scores, 4) == [4, 4, 4]
 
 
 def test_3_8_alpha_one_is_snapkv():
+    """policies.md 3.8, T-25."""
     shown = prompt_view(random_attention(4, 2, 6, 30), 11)
     assert kept_per_head(over_snap(AdaKV(window=3, alpha=1)), shown) == kept_per_head(over_snap(), shown)
 
@@ -134,6 +144,7 @@ def test_3_8_alpha_one_is_snapkv():
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("base", ["uniform", "pyramid"])
 def test_3_8_the_layers_total_is_exact_and_heads_keep_their_own_best(alpha, normalize, base):
+    """policies.md 3.8, T-25."""
     allocator = AdaKV(window=3, alpha=alpha, normalize=normalize, base=base)
     for budget in (20, 11, 5):
         shown = prompt_view(random_attention(4, 2, 6, 30, seed=3), budget, layer=1, layers=3)
@@ -146,6 +157,7 @@ def test_3_8_the_layers_total_is_exact_and_heads_keep_their_own_best(alpha, norm
 
 
 def test_3_8_decode_has_no_scores_to_compare():
+    """policies.md 3.8."""
     with pytest.raises(PolicyError, match="decode=never"):
         over_snap(AdaKV(window=3)).keep(prompt_view(random_attention(2, 1, 1, 9), 5, phase="decode"))
 
@@ -154,6 +166,7 @@ def test_3_8_decode_has_no_scores_to_compare():
 
 
 def test_3_9_the_example():
+    """policies.md 3.9, T-26."""
     assert shared_pool(120, 1.2) == (100, 20)
     assert shared_pool(96, 1.005) == (95.0, 1.0)  # float floor division
     for rounding in ("public_code", "largest_remainder"):
@@ -162,6 +175,7 @@ def test_3_9_the_example():
 
 @pytest.mark.parametrize("beta", [1.005, 1.5, 10])
 def test_3_9_a_uniform_profile_is_snapkv(beta):
+    """policies.md 3.9, T-26."""
     shown = prompt_view(random_attention(2, 2, 9, 40), 20)
     headkv = over_snap(HeadKV([[1.0] * 4], beta, window=8), window=8)
     assert kept_per_head(headkv, shown) == kept_per_head(over_snap(window=8), shown)
@@ -169,6 +183,7 @@ def test_3_9_a_uniform_profile_is_snapkv(beta):
 
 @pytest.mark.parametrize("group", [1, 2, 4, 7])
 def test_3_9_groups_get_the_mean_and_the_total_holds(group):
+    """policies.md 3.9, T-26."""
     drawn = torch.rand(3, 2 * group, generator=torch.Generator().manual_seed(group)).tolist()
     table = tuple(tuple(row) for row in drawn)
     exact = headkv_slots(table, 2, 96, 1.2, 1.0, "largest_remainder")
@@ -183,12 +198,14 @@ def test_3_9_groups_get_the_mean_and_the_total_holds(group):
 
 
 def test_3_9_capacity_beyond_the_prompt_is_lost():
+    """policies.md 3.9."""
     shown = prompt_view(random_attention(2, 1, 4, 20), 15)
     kept = kept_per_head(over_snap(HeadKV([[1.0, 0.0]], 1.005, window=2), window=2), shown)
     assert [len(own) for own in kept] == [20, 2 + 1]
 
 
 def test_3_9_a_profile_of_another_layout_is_refused():
+    """policies.md 3.9."""
     shown = prompt_view(random_attention(2, 2, 4, 20), 15, layers=2)
     for profile in ([[1.0] * 4], [[1.0] * 3] * 2, []):
         with pytest.raises(PolicyError, match="python -m harness"):

@@ -55,6 +55,7 @@ class Cache:
 
 
 def test_3_17_the_traced_example():
+    """policies.md 3.17, T-34."""
     cache = Cache(Buzz(sinks=1, window=2, stride=3, threshold=6), lambda p: (7 * p % 10).float())
     cache.feed(3, "prompt")
     seen = {}
@@ -76,6 +77,7 @@ def test_3_17_the_traced_example():
     prefill=st.integers(1, 20), steps=st.integers(0, 40), levels=st.sampled_from([1, 3, 1000]),
 )  # fmt: skip
 def test_3_17_it_is_the_reference_with_ties_too(sinks, window, stride, threshold, prefill, steps, levels):
+    """policies.md 3.17."""
     score = {p: float(7919 * p % levels) for p in range(prefill + steps)}
     prefill = min(prefill, sinks + window + threshold)  # the reference's trace does not sweep a prompt
     cache = Cache(Buzz(sinks, window, stride, threshold), lambda p: (7919 * p.long() % levels).float())
@@ -87,6 +89,7 @@ def test_3_17_it_is_the_reference_with_ties_too(sinks, window, stride, threshold
 
 @pytest.mark.parametrize("total", [15, 16, 30, 120, 1000])
 def test_3_17_a_long_prompt_is_thinned_until_it_fits_or_swept_once(total):
+    """policies.md 3.17, T-34."""
     loop = Cache(Buzz(2, 4, 3, 9), lambda p: p.float())
     loop.feed(total, "prompt")
     assert len(loop.tokens) <= 15
@@ -98,6 +101,8 @@ def test_3_17_a_long_prompt_is_thinned_until_it_fits_or_swept_once(total):
 
 
 def test_3_17_variants_on_a_prompt():
+    """policies.md 3.17."""
+
     def middle(**parameters):
         cache = Cache(Buzz(0, 1, 5, 9, prefill="single", **parameters), lambda p: p.float())
         cache.feed(11, "prompt")
@@ -109,6 +114,7 @@ def test_3_17_variants_on_a_prompt():
 
 
 def test_3_17_without_accumulation_only_the_current_chunk_counts():
+    """policies.md 3.17."""
     shown = replace(view(2, budget=20), attention=Given(torch.tensor([[[0.3, 0.7]]])))
     shown = replace(shown, state={"received": torch.ones(1, 1, 2), "age": torch.zeros(1, 1, 2, dtype=torch.uint8)})
     assert Buzz().update(shown)["received"].flatten().tolist() == pytest.approx([1.3, 1.7])
@@ -118,18 +124,21 @@ def test_3_17_without_accumulation_only_the_current_chunk_counts():
 @pytest.mark.parametrize("stride", range(3, 12))
 @pytest.mark.parametrize("kind", ["peak", "mean", "post"])
 def test_a_12_sizes_from_a_budget(stride, kind):
+    """policies.md 3.17."""
     assert best_ratio(stride) == slow.best_ratio(stride)
     for budget in (50, 100, 200, 300, 1024):
         assert Buzz(stride=stride, size_kind=kind).sizes(budget) == slow.sizes(budget, kind, 4, stride)
 
 
 def test_3_17_the_printed_sizes():
+    """policies.md 3.17."""
     assert Buzz().sizes(200) == (36, 160)
     assert Buzz().sizes(300) == (55, 241)  # design/errata.md: the table lists 56 and 240
     assert Buzz(window=160, threshold=400).sizes(10**6) == (160, 400)
 
 
 def test_peak_sizes_never_hold_more_than_the_budget():
+    """policies.md 3.17."""
     cache = Cache(Buzz(), lambda p: (7919 * p.long() % 97).float())
     cache.feed(150, "prompt", budget=50)
     for _ in range(100):

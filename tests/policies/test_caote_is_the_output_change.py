@@ -13,6 +13,7 @@ from policies.tova import TOVA
 
 @pytest.mark.parametrize("seed", range(5))
 def test_over_tova_with_one_query_head_it_equals_brute_force(seed):
+    """policies.md 3.16, T-33."""
     torch.manual_seed(seed)
     n, width = 40, 16
     logits, values = torch.randn(n) * 2, torch.randn(n, width)
@@ -29,6 +30,7 @@ def test_over_tova_with_one_query_head_it_equals_brute_force(seed):
 
 @pytest.mark.parametrize("several", [2, 7])
 def test_the_joint_error_formula_equals_brute_force(several):
+    """policies.md 3.16."""
     torch.manual_seed(several)
     attention, values = torch.randn(30).softmax(-1), torch.randn(30, 8)
     gone = torch.randperm(30)[:several]

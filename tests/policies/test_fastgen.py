@@ -62,6 +62,7 @@ def places(shown, mask):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_3_12_the_first_hybrid_that_recovers_enough_is_chosen(seed):
+    """policies.md 3.12, T-29."""
     attention = causal(seed)
     reference = slow.FastGen(tokens=TOKENS, special_ids={0}, punct_ids={1, 2}, sink=2)
     reference.prompt_tokens = PROMPT
@@ -81,6 +82,7 @@ def test_3_12_the_first_hybrid_that_recovers_enough_is_chosen(seed):
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("made_for", [30, 41])
 def test_3_12_what_each_hybrid_keeps_of_the_prompt(number, made_for):
+    """policies.md 3.12."""
     attention, structure = causal(9), fastgen()
     reference = slow.FastGen(tokens=TOKENS, special_ids={0}, punct_ids={1, 2}, sink=2)
     reference.prompt_tokens = PROMPT
@@ -118,6 +120,7 @@ def ordinary(after):
 
 @pytest.mark.parametrize(("number", "takes"), [(1, False), (2, False), (3, True), (4, True), (5, True)])
 def test_3_12_cheap_heads_refuse_ordinary_tokens(number, takes):
+    """policies.md 3.12."""
     structure, t = fastgen(), ordinary(PROMPT)
     held = sorted(SPECIAL | {0, 1} | {p for p in MARKS if p < t})
     held += [p for p in range(t) if p not in held][: 2 + len(SPECIAL) + len(MARKS) - len(held)]
@@ -126,6 +129,7 @@ def test_3_12_cheap_heads_refuse_ordinary_tokens(number, takes):
 
 @pytest.mark.parametrize(("number", "takes"), [(1, False), (2, True), (3, True), (4, True), (5, True)])
 def test_3_12_punctuation_is_appended_where_it_is_kept(number, takes):
+    """policies.md 3.12, T-29."""
     structure, t = fastgen(), next(p for p in MARKS if p >= PROMPT)
     everything = list(range(t))
     shown = decoding(structure, number, everything, t, 40)
@@ -134,7 +138,7 @@ def test_3_12_punctuation_is_appended_where_it_is_kept(number, takes):
 
 
 def test_3_12_places_left_are_filled():
-    """A special token among the first ones leaves one place of the head's budget free."""
+    """policies.md 3.12: a special token among the first ones leaves one place of the head's budget free."""
     structure, t = fastgen(), ordinary(PROMPT)
     few = sorted(SPECIAL | {0, 1})[:-1]
     assert structure.admits(decoding(structure, 1, few, t, 40)).item()
@@ -142,6 +146,7 @@ def test_3_12_places_left_are_filled():
 
 @pytest.mark.parametrize("number", [3, 4])
 def test_3_12_a_full_head_drops_the_least_attended_of_what_it_may(number):
+    """policies.md 3.12."""
     made_for = 20
     structure, t = fastgen(), ordinary(PROMPT + 2)
     torch.manual_seed(number)
@@ -154,11 +159,13 @@ def test_3_12_a_full_head_drops_the_least_attended_of_what_it_may(number):
 
 
 def test_3_12_a_head_with_room_drops_nothing():
+    """policies.md 3.12."""
     structure, t = fastgen(), ordinary(PROMPT)
     assert structure.keep(decoding(structure, 3, sorted(SPECIAL | {0, 1}), t, 40))[0].all()
 
 
 def test_3_12_new_slots_inherit_their_heads_hybrid_and_one_observation():
+    """policies.md 3.12."""
     structure = fastgen(history=4)
     shown = decoding(structure, 3, [0, 1, 5, 31], 32, 40)
     state = {name: tensor.clone() for name, tensor in shown.state.items()}
@@ -173,6 +180,7 @@ def test_3_12_new_slots_inherit_their_heads_hybrid_and_one_observation():
 
 
 def test_5_3_state_bytes_are_told():
+    """policies.md 3.12."""
     assert sum(kind.nbytes for kind in FastGen().state.values()) == 4 * 400 + 4 + 1
 
 

@@ -36,6 +36,7 @@ def asked_by(query, new_key, scorer):
 
 @pytest.mark.usefixtures("by_hand")
 def test_3_14_the_two_variants_disagree_maximally():
+    """policies.md 3.14, T-31."""
     query, new_key = [1, 0.5], [-1, 0.4]
     by_query, by_key = HashEvict(bits=4), HashEvict(bits=4, hash_of="key")
     assert by_query.score(asked_by(query, new_key, by_query)).flatten().tolist() == [0, -4, -2, -2]
@@ -46,6 +47,7 @@ def test_3_14_the_two_variants_disagree_maximally():
 
 @pytest.mark.usefixtures("by_hand")
 def test_3_14_zero_maps_to_one():
+    """policies.md 3.14."""
     assert HashEvict(bits=4).codes(torch.zeros(2), 0) == 0b1111
 
 
@@ -64,6 +66,7 @@ def test_codes_of_any_length_survive_storage(bits):
 
 
 def test_3_14_expected_distance_is_the_angle():
+    """policies.md 3.14, T-31."""
     x, y = torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.5, 0.8, -0.2])
     angle = torch.arccos(torch.cosine_similarity(x, y, dim=0)).item() / math.pi
     total = sum(int(bits_set(HashEvict(64, seed=s).codes(x, 0) ^ HashEvict(64, seed=s).codes(y, 0))) for s in range(80))
@@ -79,6 +82,7 @@ def test_layers_and_seeds_have_their_own_projections():
 @pytest.mark.parametrize("rule", ["sum", "mean_query", "min", "majority"])
 @pytest.mark.parametrize("group", [1, 2, 3, 4])
 def test_a_14_group_rules_equal_the_reference(rule, group):
+    """policies.md 3.14."""
     torch.manual_seed(group)
     scorer = HashEvict(8, group_rule=rule)
     queries, keys = torch.randn(1, 2 * group, 1, 5), torch.randn(1, 2, 9, 5)
@@ -113,6 +117,7 @@ def test_1_3_a_nan_that_asks_is_reported():
 
 
 def test_sinks_and_the_ten_newest_are_protected_before_the_new_token_enters():
+    """policies.md 3.14, T-31."""
     torch.manual_seed(1)
     scorer = HashEvict(8)
     keys = torch.randn(30, 4)
@@ -141,6 +146,7 @@ def test_nonsense_is_refused(parameters, sentence):
     ("hash_of", "rule"), [("key", "sum"), ("query", "sum"), ("query", "min"), ("query", "majority")]
 )
 def test_6_4_death_times_equal_the_sequential_rule(sinks, recent, budget, hash_of, rule):
+    """policies.md 3.14, T-31."""
     total, heads, group, rows = 45, 2, 3, 2
     torch.manual_seed(budget)
     queries, keys = torch.randn(rows, heads * group, total, 6), torch.randn(rows, heads, total, 6)

@@ -21,12 +21,14 @@ def scores(keys, **parameters):
 
 
 def test_3_15_pairwise_sums():
+    """policies.md 3.15."""
     sums = (-scores(EXAMPLE, anchor="pairwise")).tolist()
     assert sums == pytest.approx([2.778, 2.90349, 2.977, 0.717], abs=5e-4)
     assert kept(Policy("", KeyDiff("pairwise")), view(keys=EXAMPLE, budget=2)) == [0, 3]
 
 
 def test_3_15_the_raw_mean_keeps_other_keys_than_the_normalised_one():
+    """policies.md 3.15, T-32."""
     cosines = (-scores(UNEQUAL, anchor="mean")).tolist()
     assert cosines == pytest.approx([0.84948, 0.528, 0.932, 0.440], abs=5e-4)
     assert kept(Policy("", KeyDiff("mean")), view(keys=UNEQUAL, budget=2)) == [1, 3]
@@ -34,6 +36,7 @@ def test_3_15_the_raw_mean_keeps_other_keys_than_the_normalised_one():
 
 
 def test_3_15_dot_and_euclid_use_the_mean_of_normalised_keys():
+    """policies.md 3.15."""
     keys = torch.tensor(UNEQUAL)
     anchor = F.normalize(keys, dim=-1).mean(0)
     assert torch.allclose(scores(UNEQUAL, metric="dot"), -(keys @ anchor))
@@ -42,6 +45,7 @@ def test_3_15_dot_and_euclid_use_the_mean_of_normalised_keys():
 
 @pytest.mark.parametrize("count", [4, 5])
 def test_a_08_the_median_of_an_even_count_is_the_mean_of_the_middle_two(count):
+    """policies.md 3.15."""
     torch.manual_seed(count)
     keys = torch.randn(count, 3)
     ordered = F.normalize(keys, dim=-1).sort(0).values
@@ -60,13 +64,14 @@ def test_empty_slots_do_not_move_any_anchor(parameters):
 
 
 def test_3_15_pairwise_ranks_like_the_normalised_mean_over_several_tiles():
+    """policies.md 3.15, T-32."""
     torch.manual_seed(0)
     keys = torch.randn(300, 8).tolist()
     assert torch.equal(scores(keys, anchor="pairwise").argsort(), scores(keys).argsort())
 
 
 def test_3_15_the_most_dissimilar_key_survives_by_brute_force():
-    """Keeping one key of n: the one with the least similarity to all others, the own 1 included (Eq. 7)."""
+    """policies.md 3.15: of n keys the one with the least similarity to all others stays, the own 1 included (Eq. 7)."""
     torch.manual_seed(3)
     for _ in range(20):
         keys = torch.randn(6, 3)
@@ -78,12 +83,14 @@ def test_3_15_the_most_dissimilar_key_survives_by_brute_force():
 
 
 def test_a_08_euclid_degenerates_to_keeping_long_keys():
+    """policies.md 3.15."""
     torch.manual_seed(4)
     keys = F.normalize(torch.randn(40, 16), dim=-1) * torch.linspace(20, 100, 40)[:, None]
     assert kept(Policy("", KeyDiff(metric="euclid")), view(keys=keys.tolist(), budget=5)) == [35, 36, 37, 38, 39]
 
 
 def test_a_09_recent_keys_are_protected_but_count_in_the_anchor():
+    """policies.md 3.15."""
     torch.manual_seed(5)
     keys = torch.randn(20, 4).tolist()
     policy = Policy("", KeyDiff(), protect=Protect(recent=0.25))

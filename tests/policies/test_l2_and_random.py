@@ -14,6 +14,7 @@ from policies.random import Random
 
 
 def test_3_13_the_smallest_norms_stay_and_rotations_do_not_matter():
+    """policies.md 3.13, T-30."""
     torch.manual_seed(0)
     keys = torch.randn(30, 8)
     turn = torch.linalg.qr(torch.randn(8, 8)).Q
@@ -23,6 +24,7 @@ def test_3_13_the_smallest_norms_stay_and_rotations_do_not_matter():
 
 
 def test_3_13_norms_are_fp32_whatever_the_model_is():
+    """policies.md 3.13, T-30."""
     shown = view(keys=[[1.0, 0.0], [1.0, 0.0625]])
     scores = L2().score(replace(shown, keys=shown.keys.bfloat16())).flatten()
     assert scores.dtype == torch.float32
@@ -30,6 +32,7 @@ def test_3_13_norms_are_fp32_whatever_the_model_is():
 
 
 def test_3_13_skipped_layers_stay_full():
+    """policies.md 3.13, T-30."""
     policy = Policy("", L2(), schedule=Schedule("after_prompt"), allocator=SkipLayers((0, 1)))
     shown = view(keys=torch.randn(12, 4).tolist(), budget=5)
     assert [len(kept(policy, replace(shown, layer=layer))) for layer in range(4)] == [12, 12, 5, 5]

@@ -31,12 +31,14 @@ def shares(scorer, shown):
 
 
 def test_3_11_bits_at_the_uniform_level_count():
+    """policies.md 3.11, T-28."""
     scorer = Scissorhands()
     shown = observed(scorer, empty(scorer, 4), [0.25, 0.2499, 0.5, 0.0001], length=4)
     assert shares(scorer, shown) == [1, 0, 1, 0]
 
 
 def test_3_11_the_prompt_is_one_observation_of_the_mean_over_queries_that_saw_the_token():
+    """policies.md 3.11."""
     scorer = Scissorhands()
     shown = observed(scorer, empty(scorer, 3), [1.2, 1.0, 0.3], length=3, budget=2, chunk=3)
     # Means 0.4, 0.5 and 0.3 against 1/2: two slots persist.
@@ -45,6 +47,7 @@ def test_3_11_the_prompt_is_one_observation_of_the_mean_over_queries_that_saw_th
 
 
 def test_3_11_the_ring_wraps_and_the_score_is_the_mean_of_the_last_observations():
+    """policies.md 3.11, T-28."""
     scorer = Scissorhands(history=3)
     state, shown = empty(scorer, 2), None
     for step, level in enumerate([1, 0, 0, 0, 1]):
@@ -56,6 +59,7 @@ def test_3_11_the_ring_wraps_and_the_score_is_the_mean_of_the_last_observations(
 
 @pytest.mark.parametrize(("history", "octets"), [(400, 50), (1, 1), (8, 1), (9, 2)])
 def test_5_3_the_ring_is_packed_to_bits(history, octets):
+    """policies.md 3.11."""
     state = Scissorhands(history).state
     assert state["ring"].nbytes == octets
     assert state["observations"].nbytes == 4
@@ -68,6 +72,7 @@ def test_all_bytes_are_counted():
 
 
 def test_3_11_a_row_that_fed_nothing_observed_nothing():
+    """policies.md 3.11."""
     scorer = Scissorhands()
     before = observed(scorer, empty(scorer, 2), [0.6, 0.4], length=2)
     after = observed(scorer, before.state, [0.0, 0.0], length=2, chunk=0)
@@ -81,6 +86,7 @@ def test_1_3_nan_attention_is_reported():
 
 
 def test_3_11_the_lowest_record_goes_and_sinks_and_recent_tokens_stay():
+    """policies.md 3.11, T-28."""
     scorer = Scissorhands()
     policy = Policy("", scorer, protect=Protect(sinks=1, recent=1), schedule=Schedule("after_prompt", evict_first=True))
     shown = observed(scorer, empty(scorer, 5), [0.0, 0.5, 0.1, 0.4, 0.0], length=5, budget=4)
@@ -96,6 +102,7 @@ SNAP = PromptStage(SnapKV(window=16, kernel=5, pool="avg_nopad"), Protect(sinks=
 
 
 def test_3_4_the_prompt_step_forces_first_four_and_last_sixteen_in():
+    """policies.md 3.4."""
     torch.manual_seed(0)
     sums = torch.rand(40)
     policy = Policy("", H2O("mean"), protect=Protect(4, 10), prompt_stage=SNAP, schedule=Schedule("after_prompt"))
@@ -106,6 +113,7 @@ def test_3_4_the_prompt_step_forces_first_four_and_last_sixteen_in():
 
 
 def test_3_4_in_decode_the_prompt_step_is_over():
+    """policies.md 3.4."""
     policy = Policy("", H2O("mean"), prompt_stage=SNAP, schedule=Schedule("after_prompt"))
     received, observations = torch.tensor([[[4.0, 3.0, 6.0]]]), torch.tensor([[[4.0, 1.0, 3.0]]])
     shown = view(3, budget=2)
