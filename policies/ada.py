@@ -74,9 +74,11 @@ class AdaKV:
         owned = best_owned(scores, view, candidates, base * scores.shape[1])
         shared = owned if self.mix == "safeguard" else self._mixed(owned, base)
         own = shared + view.per_row(tuple(min(self.window, budget) for budget in view.budgets))
-        # The released code also rounds where a layer of the pyramid may keep exactly its prefix, and then loses a slot.
+        # The released code also rounds where a layer of the pyramid may keep exactly its prefix, and then loses a slot;
+        # a prompt within the budget stays whole all the same.
         rounds = self.rounding == "public_code" and self.base == "pyramid"
-        fits = (candidates.sum(-1, keepdim=True) <= base - int(rounds)) & (base > 0)
+        losing = tuple(int(rounds and n > budget) for n, budget in zip(view.counts, view.budgets, strict=True))
+        fits = (candidates.sum(-1, keepdim=True) <= base - view.per_row(losing)) & (base > 0)
         return torch.where(fits, view.positions.shape[-1], own)
 
     def _safe(self, scores: Tensor, view: CacheView, candidates: Tensor) -> Tensor:

@@ -458,6 +458,13 @@ def test_nonsense_is_refused(allocator, sentence):
     assert sentence in str(refused.value)
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("spare", [0, 1, 50])
+def test_a_prompt_within_its_budget_stays_whole_whatever_the_public_code_does(preset, spare):
+    layers = drawn(90, 2, 2, 0)
+    assert ours(policy(preset), layers, 90 + spare) == [everything(layer) for layer in layers]
+
+
 def test_what_holds_its_budget_says_so():
     assert policy("ada_snapkv/kvpress").keeps_to_budget
     for preset in ("pyramidkv/kvpress", "pyramidkv/kvcache_factory", "ada_snapkv/public_code"):
