@@ -44,6 +44,7 @@ def test_output_equals_the_naive_one(inputs, softcap):
 @pytest.mark.parametrize("softcap", [None, 2.0])
 @pytest.mark.parametrize("rows", [1, 32, 64, 65, 1000, "all"])
 def test_column_sums_equal_the_naive_ones(inputs, rows, softcap):
+    """policies.md T-09."""
     query, keys, _, visible, valid = inputs
     first = 0 if rows == "all" else max(0, M - rows)
     counted = naive(query, keys, visible, softcap)[:, :, first:] * valid[:, None, first:, None]

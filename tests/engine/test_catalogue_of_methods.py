@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 from math import log
@@ -19,11 +20,13 @@ from test_other_policies_equal_reference import fastgen as fastgen_pair
 from tiny import prompt
 
 from harness.engine import Prompting
+from harness.profiles.files import read
 from policies import DENSE, Policy, Protect, Schedule
 from policies.buzz import Buzz
 from policies.caote import CAOTE
 from policies.h2o import H2O
 from policies.hashevict import HashEvict
+from policies.headkv import prefix_slots
 from policies.kvec import KVec
 from policies.scissorhands import Scissorhands
 from policies.structure import StructuralPolicy
@@ -31,6 +34,16 @@ from policies.structure import StructuralPolicy
 ONE_SHOT, TOKEN_FED = Prompting("one_shot"), Prompting("token_fed")
 ONCE = Schedule(prompt="after_prompt", decode="never")
 FIRST = Schedule("after_prompt", evict_first=True)
+
+
+def test_head_budgets_follow_the_keys_of_the_file(tmp_path):
+    """policies.md 3.9, T-26: means of the lists, shares of all heads, raised to temp; `layer-head` says whose."""
+    file = tmp_path / "profile.json"
+    file.write_text(json.dumps({"1-0": [2.0], "0-1": [1.0, 3.0], "1-1": [4.0], "0-0": [0.0, 4.0, 2.0]}))
+    importance = read(str(file)).importance
+    for temp, shares in ((1.0, (0.2, 0.2, 0.2, 0.4)), (2.0, (1 / 7, 1 / 7, 1 / 7, 4 / 7))):
+        slots = prefix_slots(importance, 2, 120, 1.2, temp, "public_code")
+        assert sum(slots, ()) == tuple(round(400 * share + 20) for share in shares)
 
 
 def test_one_observation_evicts_below_uniform():

@@ -102,6 +102,18 @@ def test_equal_query_heads_are_one_query_head(name, group):
     assert [step.kept for step in lone] == [step.kept for step in many]
 
 
+@pytest.mark.parametrize("name", [name for name in GROUPED if name != "tova-layer"])
+def test_one_query_head_per_group_is_plain_multi_head_attention(name):
+    """policies.md T-07: G = 1 equals MHA, where every head decides as if it were alone."""
+    chosen = Policy("", GROUPED[name], schedule=Schedule("each_block", evict_first=name.startswith("hashevict")))
+    feed = Prompting("token_fed") if name.startswith("hashevict") else Prompting("blocked", 9)
+    chunks = tensors(drawn_chunks(7, [9] + [1] * 20, 1, "normal"))
+    both = run_layer(chosen, chunks, 9, 21, feed)
+    for head in range(2):
+        alone = run_layer(chosen, [tuple(x[head : head + 1] for x in chunk) for chunk in chunks], 9, 21, feed)
+        assert [step.kept[0] for step in alone] == [step.kept[head] for step in both]
+
+
 @pytest.mark.parametrize("name", [name for name in OTHERS if "fastgen" not in name])
 def test_equal_inputs_are_decided_by_the_tie_rule_alone(name):
     """policies.md T-08: on equal keys, queries and values both heads keep the same, in every run."""

@@ -56,6 +56,7 @@ def test_compressing_once_after_the_prompt_is_refused_in_blocks():
 
 
 def test_prompt_only_policies_grow_by_what_is_generated():
+    """policies.md 3.6."""
     once = build({"name": "once", "scorer": "keydiff", "schedule": {"prompt": "after_prompt", "decode": "never"}})
     (outcome,) = Engine(tiny_model("llama")).generate([Row(prompt(50), once, 20, 7)], Prompting("one_shot"))
     assert outcome.ledger.invalid == ""

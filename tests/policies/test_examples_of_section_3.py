@@ -17,7 +17,7 @@ from policies.gemfilter import TokenFilter
 from policies.hashevict import HashEvict
 from policies.keydiff import KeyDiff
 from policies.pyramid import prefix_slots
-from policies.snapkv import SnapKV
+from policies.snapkv import SnapKV, pool_neighbours
 from policies.tova import TOVA
 
 ONCE = Schedule(prompt="after_prompt", decode="never")
@@ -44,6 +44,14 @@ def test_sum_and_mean_over_the_window_rank_alike():
     sums = torch.rand(30, generator=torch.Generator().manual_seed(0))
     policy = Policy("", SnapKV(5, 3))
     assert kept(policy, view(sums=sums.tolist(), budget=9)) == kept(policy, view(sums=(sums / 5).tolist(), budget=9))
+
+
+@pytest.mark.parametrize("pool", ["avg", "avg_nopad", "max"])
+def test_in_decode_the_window_is_the_current_row(pool):
+    """policies.md 3.6, A-06: fewer rows in a short block, 1 in decode, which makes it TOVA and pooling."""
+    shown = prompt_view(random_attention(2, 3, 1, 20), 9, phase="decode")
+    smooth = pool_neighbours(TOVA().score(shown), shown.positions, 7, pool)
+    assert torch.equal(SnapKV(32, 7, pool).score(shown), smooth)
 
 
 @pytest.mark.parametrize(("pool", "commutes"), [("avg", True), ("avg_nopad", True), ("max", False)])

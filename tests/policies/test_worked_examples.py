@@ -41,7 +41,7 @@ def test_3_3_without_sinks_it_is_the_window():
 
 
 def test_3_4_h2o_accumulates_over_two_blocks():
-    """policies.md 3.4."""
+    """policies.md 3.4, T-21."""
     first = H2O().update(view(sums=[1.6, 0.4], state=[0, 0]))["received"]
     assert first.flatten().tolist() == pytest.approx([1.6, 0.4])
     second = H2O().update(view(sums=[0.7, 0.4, 0.5, 0.4], state=[1.6, 0.4, 0, 0]))["received"]
@@ -50,13 +50,13 @@ def test_3_4_h2o_accumulates_over_two_blocks():
 
 @pytest.mark.parametrize(("recent", "survivors"), [(0, [0, 1]), (0.5, [0, 3])])
 def test_3_4_h2o_with_and_without_a_recent_half(recent, survivors):
-    """policies.md 3.4."""
+    """policies.md 3.4, T-21."""
     policy = Policy("h2o", H2O(), protect=Protect(recent=recent))
     assert kept(policy, view(state=[2.3, 0.8, 0.5, 0.4], budget=2)) == survivors
 
 
 def test_3_4_h2o_freezes_in_decode():
-    """policies.md 3.4."""
+    """policies.md 3.4, T-21."""
     shown = view(state=[2.3, 0.8, 0.0], sums=[0.4, 0.2, 0.4], budget=2)
     state = H2O().update(shown)["received"]
     assert state.flatten().tolist() == pytest.approx([2.7, 1.0, 0.4])
