@@ -122,10 +122,10 @@ def test_tova_averages_the_group():
     assert run_layer(Policy("", TOVA()), prompt, 2, 1)[0].kept == [[0, 3]]
 
 
-@pytest.mark.parametrize(("heads", "survivors"), [("kv", [[0, 3], [2, 3]]), ("layer", [[0, 3], [0, 3]])])
+@pytest.mark.parametrize(("heads", "survivors"), [("kv", [[0, 3], [1, 3]]), ("layer", [[0, 3], [0, 3]])])
 def test_tova_per_head_and_per_layer(heads, survivors):
     """policies.md 3.5, T-22: own sets per KV head, or one index set shared by the layer."""
-    prompt = prompt_ending_in([[0.7, 0.05, 0.1, 0.15], [0.1, 0.2, 0.3, 0.4]], heads=2)
+    prompt = prompt_ending_in([[0.5, 0.04, 0.16, 0.3], [0.1, 0.45, 0.15, 0.3]], heads=2)
     assert run_layer(Policy("", TOVA(heads)), prompt, 2, 1)[0].kept == survivors
 
 
