@@ -46,26 +46,28 @@ class KeyDiff(Stateless):
 
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N); cosines lie in [-1, 1], pairwise sums in [-n, n]."""
-        directions = F.normalize(view.keys.float(), dim=-1, eps=_SMALLEST_NORM)
+        keys = view.keys.float()
+        norms = torch.linalg.vector_norm(keys, dim=-1).clamp(min=_SMALLEST_NORM)
         if self.anchor == "pairwise":
-            return -_pairwise_sums(directions * view.filled.unsqueeze(-1))
+            return -_pairwise_sums(keys / norms.unsqueeze(-1) * view.filled.unsqueeze(-1))
+        anchor = self._anchor(keys, norms, view)
         if self.metric == "cosine":  # needs the anchor's direction only
-            towards = F.normalize(self._anchor(directions, view), dim=-1, eps=_SMALLEST_NORM)
-            return -(directions @ towards.transpose(-1, -2)).squeeze(-1)
-        anchor = self._anchor(directions, view)
+            towards = F.normalize(anchor, dim=-1, eps=_SMALLEST_NORM)
+            return -(keys @ towards.transpose(-1, -2)).squeeze(-1) / norms
         if self.anchor != "median":
             anchor = anchor / view.filled.sum(-1)[..., None, None].clamp(min=1)
         if self.metric == "dot":
-            return -(view.keys.float() @ anchor.transpose(-1, -2)).squeeze(-1)
-        distance: Tensor = torch.linalg.vector_norm(view.keys.float() - anchor, dim=-1)
+            return -(keys @ anchor.transpose(-1, -2)).squeeze(-1)
+        distance: Tensor = torch.linalg.vector_norm(keys - anchor, dim=-1)
         return distance
 
-    def _anchor(self, directions: Tensor, view: CacheView) -> Tensor:
+    def _anchor(self, keys: Tensor, norms: Tensor, view: CacheView) -> Tensor:
         """(R, H, 1, D): the median, or the sum that is n times the mean."""
         if self.anchor == "median":
-            return _median(directions, view.filled)
-        vectors = directions if self.anchor == "mean_normed" else view.keys.float()
-        return (vectors * view.filled.unsqueeze(-1)).sum(-2, keepdim=True)
+            return _median(keys / norms.unsqueeze(-1), view.filled)
+        weights = 1 / norms if self.anchor == "mean_normed" else torch.ones_like(norms)
+        total: Tensor = weights.masked_fill(~view.filled, 0.0).unsqueeze(-2) @ keys
+        return total
 
 
 def _median(vectors: Tensor, filled: Tensor) -> Tensor:

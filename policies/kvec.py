@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import floor
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -39,6 +39,7 @@ class KVec(Stateless):
     pool: Pooling = "max"
     focus_criterion: Criterion = "std"
     override: Override = "inf"  # the paper writes 1, which other scores can exceed
+    counts_layers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.O < 1 or self.O_prime < 1:

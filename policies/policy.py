@@ -106,6 +106,11 @@ class Policy:
         return getattr(self.scorer, "carried", ())
 
     @property
+    def counts_layers(self) -> bool:
+        """Whether it asks how many earlier layers kept a token (``view.kept_before``); only K-VEC's scorer says so."""
+        return getattr(self.scorer, "counts_layers", False)
+
+    @property
     def is_stateful(self) -> bool:
         """Whether anything is carried from chunk to chunk, so that every chunk must be shown."""
         return bool(self.state or self.carried)

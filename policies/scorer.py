@@ -30,7 +30,8 @@ class Scorer(Protocol):
     """A frozen dataclass. The engine owns all tensors; a scorer only says how they change.
 
     Optional, ``carried: tuple[str, ...]``: names of tensors carried per row instead of per slot, (R, …) each. They are
-    what `update` returned last time, and absent at the first chunk.
+    what `update` returned last time, and absent at the first chunk. ``counts_layers: bool``: whether the view shall
+    say in ``kept_before`` (R, T) how many earlier layers of this pass kept each token.
     """
 
     @property

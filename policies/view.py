@@ -79,7 +79,7 @@ class CacheView:
     token_ids: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # (R, T) int64, the sequence so far
     arriving: Tensor = field(default_factory=lambda: torch.zeros(0))  # (R, H, m, D) keys of the chunk
     future: Tensor | None = None  # (R, H, N) attention from later queries of the dense run, for the oracle only
-    kept_before: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # (R, T) earlier layers that kept a token
+    kept_before: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # (R, T) see Scorer
 
     @property
     def filled(self) -> Tensor:

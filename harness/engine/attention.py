@@ -12,6 +12,7 @@ from harness.engine.sight import Sight
 from policies.view import AttentionRows
 
 ROWS_PER_TILE = 64  # query rows whose probabilities exist at one time
+NUMBERS_PER_TILE = 2**20  # on a processor: a tile of so many fp32 numbers stays in its cache
 
 
 def _grouped(query: Tensor, heads: int) -> Tensor:
@@ -58,23 +59,26 @@ def _probabilities(
     last_rows: AttentionRows,
     scaling: float,
     softcap: float | None,
-) -> Iterator[tuple[slice, Tensor]]:
-    """Tiles of the chunk's last rows with their probabilities, (R, H, G, tile, n) fp32 each: of the first n slots,
-    behind which nothing is visible to the tile."""
-    heads, chunk = keys.shape[1], query.shape[2]
+) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Tiles of the chunk's last rows with their probabilities: cohort rows r, query rows t, and (r, H, G, t, n) fp32
+    over the first n slots, behind which nothing is visible to the tile."""
+    count, heads, slots, _ = keys.shape
+    chunk = query.shape[2]
     first = 0 if last_rows == "all" else max(0, chunk - last_rows)
     grouped = _grouped(query, heads)
-    group = grouped.shape[2]
-    transposed = keys.float().transpose(-1, -2)
-    for start in range(first, chunk, ROWS_PER_TILE):
-        tile = slice(start, min(start + ROWS_PER_TILE, chunk))
-        rows = grouped[:, :, :, tile].float().flatten(2, 3)  # (R, H, G·tile, D)
-        near = sight.reach(tile)
-        logits = _capped(rows @ transposed[..., :near] * scaling, softcap)
-        if tile != slice(chunk - 1, chunk) or not sight.plain:  # the newest token of an even chunk sees everything
-            logits = logits.masked_fill(~sight.rows(tile)[..., :near].repeat(1, 1, group, 1), -torch.inf)
-        weights = logits.softmax(-1)
-        yield tile, weights.view(*weights.shape[:2], group, -1, weights.shape[-1])
+    wide = min(ROWS_PER_TILE, chunk - first)
+    at_once = max(1, NUMBERS_PER_TILE // (query.shape[1] * wide * slots)) if keys.device.type == "cpu" else count
+    for begin in range(0, count, at_once):
+        rows = slice(begin, min(begin + at_once, count))
+        transposed = keys[rows].float().transpose(-1, -2)
+        for start in range(first, chunk, ROWS_PER_TILE):
+            tile = slice(start, min(start + ROWS_PER_TILE, chunk))
+            near = sight.reach(tile)
+            asking = grouped[rows, :, :, tile].float()
+            logits = _capped(asking.flatten(2, 3) @ transposed[..., :near] * scaling, softcap)
+            logits = logits.view(*asking.shape[:4], near)
+            sight.hide(logits, rows, tile)
+            yield rows, tile, logits.softmax(-1)
 
 
 def column_sums(
@@ -89,19 +93,18 @@ def column_sums(
     """Attention that each slot received from the chunk's last rows: summed over rows, per query head.
 
     Shapes as in `attend`; query rows that are padding do not count (chunks are right-aligned, so the last rows are
-    the newest tokens); ``counted`` (R, H, m, N) bool restricts what is summed.
-    Returns (R, H, G, N) fp32; arithmetic is fp32 whatever the model's dtype (policies.md 1.7). Probabilities live for
-    one tile of `ROWS_PER_TILE` rows only.
+    the newest tokens); ``counted`` (R, H, m, N) bool restricts what is summed. Returns (R, H, G, N) fp32; arithmetic
+    is fp32 whatever the model's dtype (policies.md 1.7). Probabilities live for one tile only.
     """
-    rows, heads, slots, _ = keys.shape
-    total = keys.new_zeros(rows, heads, query.shape[1] // heads, slots, dtype=torch.float32)
-    for tile, weights in _probabilities(query, keys, sight, last_rows, scaling, softcap):
+    count, heads, slots, _ = keys.shape
+    total = keys.new_zeros(count, heads, query.shape[1] // heads, slots, dtype=torch.float32)
+    for rows, tile, weights in _probabilities(query, keys, sight, last_rows, scaling, softcap):
         if not sight.plain:
-            weights = weights * sight.valid[:, None, None, tile, None]
+            weights = weights * sight.valid[rows, None, None, tile, None]
         if counted is not None:
-            weights = weights * counted[:, :, None, tile, : weights.shape[-1]]
+            weights = weights * counted[rows, :, None, tile, : weights.shape[-1]]
         # A sum and not a matrix product: it adds every column in the same order, so that equal columns stay equal.
-        total[..., : weights.shape[-1]] += weights.sum(3)
+        total[rows, ..., : weights.shape[-1]] += weights.sum(3)
     return total
 
 
@@ -118,6 +121,6 @@ def strongest_head(
     Slot j must hold the same token in every head, as it does while a prompt is being read at once.
     """
     total = keys.new_zeros(keys.shape[0], keys.shape[2], dtype=torch.float32)
-    for tile, weights in _probabilities(query, keys, sight, last_rows, scaling, softcap):
-        total[:, : weights.shape[-1]] += (weights.amax((1, 2)) * sight.valid[:, tile, None]).sum(1)
+    for rows, tile, weights in _probabilities(query, keys, sight, last_rows, scaling, softcap):
+        total[rows, : weights.shape[-1]] += (weights.amax((1, 2)) * sight.valid[rows, tile, None]).sum(1)
     return total

@@ -82,6 +82,7 @@ class Cohort:
         self.counts = [0] * len(rows)  # slots filled, the same for all layers and heads
         self.lengths = [0] * len(rows)  # tokens fed
         self.groups = tuple(_groups(rows))
+        self.counts_layers = any(row.policy.counts_layers for row in rows)
         self.tally = Tally(rows, self.chunks, layers, device)
         self.feed: Feed
         self.phase: Phase = "prompt"

@@ -91,7 +91,8 @@ def settle(work: LayerPass, spared: Spared) -> None:
     else:
         if cohort.uniform:
             cohort.tally.selected(kept, cohort.targets_tensor)
-        cohort.count_kept(kept, work.positions)
+        if cohort.counts_layers:
+            cohort.count_kept(kept, work.positions)
         layer.absorb(kept, cohort.targets_tensor, max(cohort.targets), cohort.feed.positions, states)
     cohort.tally.settled(layer)
     for watcher in cohort.watchers:

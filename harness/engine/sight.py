@@ -47,6 +47,17 @@ class Sight:
         slots = self.filled.unsqueeze(2) & self.valid[:, None, tile, None]
         return torch.cat([slots, chunk.unsqueeze(1).expand(-1, slots.shape[1], -1, -1)], -1)
 
+    def hide(self, logits: Tensor, rows: slice, tile: slice) -> None:
+        """Set what these query rows may not see to -inf, in place. ``logits``: (r, H, G, t, n), the first n slots."""
+        if not self.plain:
+            seen = self.rows(tile)
+            seen = seen if len(seen) == 1 else seen[rows]
+            logits.masked_fill_(~seen[..., : logits.shape[-1]].unsqueeze(2), -torch.inf)
+        elif tile.stop - tile.start > 1 or tile.stop < self.chunk:  # the newest token sees everything
+            fill = self.filled.shape[-1]
+            hidden = ~self.rows(tile)[0, 0, :, fill : logits.shape[-1]]
+            logits[..., fill:].masked_fill_(hidden, -torch.inf)
+
     def reach(self, tile: slice) -> int:
         """Slots from the first to the last that these query rows may see."""
         return self.slots if self.explicit is not None else self.filled.shape[-1] + tile.stop

@@ -80,7 +80,8 @@ class Leaving:
         cohort.tally.attended(work.seen()[self.source])
         if cohort.uniform:
             cohort.tally.selected(kept, cohort.targets_tensor)
-        cohort.count_kept(kept, positions)
+        if cohort.counts_layers:
+            cohort.count_kept(kept, positions)
         layer.adopt(work.layer, self.source, kept, max(cohort.targets), positions, taken)
         cohort.tally.settled(layer)
 

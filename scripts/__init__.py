@@ -1,0 +1,1 @@
+"""Commands that people run by hand and that are not part of a sweep."""

@@ -1,0 +1,38 @@
+"""What is timed: our engine under presets, feeding random tokens."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from harness.engine import Engine, Prompting, Row
+from harness.listing import CONF
+from harness.models import ModelSpec
+from harness.policy_config import policy_from
+from policies import Policy
+
+ATTENTION_FREE = ("window", "keydiff")
+ATTENTION_BASED = ("tova", "snapkv", "caote_snapkv", "h2o")
+
+
+@cache
+def preset(name: str) -> Policy:
+    """The policy that ``policy=<name>`` gives."""
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        config = OmegaConf.to_container(compose("config", overrides=[f"policy={name}"]), resolve=True)
+    assert isinstance(config, dict)
+    return policy_from(config["policy"], ModelSpec.parse(config["model"]), [])
+
+
+def prompt(length: int, vocabulary: int, seed: int = 0) -> list[int]:
+    """Random token ids."""
+    draw = random.Random(f"{seed}/{length}")
+    return [draw.randrange(1, vocabulary) for _ in range(length)]
+
+
+def read(engine: Engine, tokens: list[int], name: str, budget: int, block: int) -> None:
+    """One prompt in blocks under one policy, up to its first new token."""
+    engine.generate([Row(tokens, preset(name), budget, 1)], Prompting("blocked", block))

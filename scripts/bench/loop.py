@@ -1,0 +1,45 @@
+"""The straightforward loop: what anyone would write with transformers for KeyDiff in blocks. One sample, one policy.
+
+A `DynamicCache`, the model's own attention, and after each block a top-k and a gather in every layer. It keeps no
+ledger, breaks ties as topk pleases, and takes one row.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+
+@torch.inference_mode()
+def blocked(model: PreTrainedModel, tokens: Tensor, block: int, budget: int | None) -> Tensor:
+    """(1, T) prompt tokens in; the last logits out. ``budget=None`` evicts nothing."""
+    cache = DynamicCache(config=model.config)
+    for start in range(0, tokens.shape[1], block):
+        chunk = tokens[:, start : start + block]
+        held, width = cache.get_seq_length(), chunk.shape[1]
+        mask = torch.ones(1, 1, width, held + width, dtype=torch.bool, device=tokens.device).tril(held)
+        logits = model(
+            input_ids=chunk,
+            position_ids=torch.arange(start, start + width, device=tokens.device)[None],
+            past_key_values=cache,
+            attention_mask=mask,
+            logits_to_keep=1,
+        ).logits
+        if budget is not None:
+            for layer in cache.layers:
+                _keep_distinctive(layer, budget)
+    last: Tensor = logits
+    return last
+
+
+def _keep_distinctive(layer: object, budget: int) -> None:
+    keys: Tensor = layer.keys  # type: ignore[attr-defined]
+    if keys.shape[2] <= budget:
+        return
+    anchor = F.normalize(keys, dim=-1).mean(2, keepdim=True)
+    score = -F.cosine_similarity(keys, anchor, dim=-1)
+    index = score.topk(budget, dim=-1).indices.sort(-1).values[..., None].expand(-1, -1, -1, keys.shape[-1])
+    layer.keys = keys.gather(2, index)  # type: ignore[attr-defined]
+    layer.values = layer.values.gather(2, index)  # type: ignore[attr-defined]

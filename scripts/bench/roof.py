@@ -1,0 +1,53 @@
+"""The machine's own roof, measured in the same run: matrix products of the model's shapes, and memory bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from transformers import PreTrainedModel
+
+
+def products(model: PreTrainedModel, tokens: int, passes: int) -> Callable[[], None]:
+    """All linear layers of the decoder on blocks of ``tokens`` tokens, ``passes`` times, and nothing else."""
+    weights = [m.weight for layer in model.model.layers for m in layer.modules() if isinstance(m, torch.nn.Linear)]
+    inputs = {
+        width: torch.randn(tokens, width, dtype=weights[0].dtype, device=weights[0].device)
+        for width in {weight.shape[1] for weight in weights}
+    }
+
+    @torch.inference_mode()
+    def run() -> None:
+        for _ in range(passes):
+            for weight in weights:
+                torch.nn.functional.linear(inputs[weight.shape[1]], weight)
+
+    return run
+
+
+def attention(model: PreTrainedModel, block: int, slots: int, passes: int) -> Callable[[], None]:
+    """The two products of attention over ``slots`` slots and nothing else: no softmax, no mask."""
+    config = model.config
+    heads, group = config.num_key_value_heads, config.num_attention_heads // config.num_key_value_heads
+    like = {"dtype": model.dtype, "device": model.device}
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    query = torch.randn(heads, group * block, width, **like)
+    keys, values = torch.randn(heads, slots, width, **like), torch.randn(heads, slots, width, **like)
+
+    @torch.inference_mode()
+    def run() -> None:
+        for _ in range(passes * config.num_hidden_layers):
+            torch.bmm(torch.bmm(query, keys.transpose(1, 2)), values)
+
+    return run
+
+
+def copying(device: torch.device, megabytes: int = 256) -> Callable[[], None]:
+    """One copy of so many megabytes: read and written once."""
+    source = torch.zeros(megabytes * 2**20 // 4, device=device)
+    target = torch.empty_like(source)
+
+    def run() -> None:
+        target.copy_(source)
+
+    return run

@@ -1,0 +1,171 @@
+"""What is measured: each section is a function from a bench to lines of one table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from harness.engine import Engine, Prompting, Row
+from harness.engine.hearing import NextTokens
+from harness.engine.hook import slots_enabled
+from scripts.bench import loop, roof
+from scripts.bench.clock import median, ratio, rounds, seconds
+from scripts.bench.contenders import ATTENTION_BASED, ATTENTION_FREE, preset, prompt, read
+from scripts.bench.shapes import build, work_of
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The conditions of one run. Lengths, budgets and blocks are tokens."""
+
+    shape: str
+    device: str
+    dtype: torch.dtype
+    repeats: int
+    tokens: int
+    budget: int
+    block: int
+    only: tuple[str, ...] = ()  # policies; all if empty
+
+    @property
+    def target(self) -> torch.device:
+        """Where it runs."""
+        return torch.device(self.device)
+
+    def policies(self) -> tuple[str, ...]:
+        """Presets to time, those without attention statistics first."""
+        return self.only or (*ATTENTION_FREE, *ATTENTION_BASED)
+
+
+def blocks(bench: Bench) -> list[Line]:
+    """Block-wise prefill of one row: tokens per second, against the loop, dense blocks and the roof."""
+    model = build(bench.shape, bench.dtype, bench.device)
+    engine = Engine(model)
+    vocabulary = model.config.vocab_size
+    tokens = prompt(bench.tokens, vocabulary)
+    tensor = torch.tensor([tokens], device=bench.target)
+    passes = math.ceil(bench.tokens / bench.block)
+    sample = max(1, passes // 8)  # the roof is steady: an eighth of the passes says as much
+    contenders: dict[str, Callable[[], object]] = {
+        "roof: linear layers": roof.products(model, bench.block, sample),
+        "roof: attention": roof.attention(model, bench.block, bench.budget + bench.block, sample),
+        "loop (keydiff)": lambda: loop.blocked(model, tensor, bench.block, bench.budget),
+    }
+    for name in bench.policies():
+        contenders[name] = partial(read, engine, tokens, name, bench.budget, bench.block)
+    taken = rounds(contenders, bench.repeats, bench.target)
+    linear, attending = taken.pop("roof: linear layers"), taken.pop("roof: attention")
+    ceiling = [(a + b) * passes / sample for a, b in zip(linear, attending, strict=True)]
+    flops = work_of(model.config).linear * bench.block * sample
+    lines = [
+        {"what": name, "seconds": median(times), "tokens/s": bench.tokens / median(times),
+         "of loop": ratio(taken["loop (keydiff)"], times), "of keydiff": ratio(taken["keydiff"], times),
+         "of roof": ratio(ceiling, times)}
+        for name, times in taken.items()
+    ]  # fmt: skip
+    rate = f"roof: {flops / median(linear) / 1e9:.0f} GFLOP/s in the linear layers alone"
+    return [*lines, {"what": rate, "seconds": median(ceiling), "tokens/s": bench.tokens / median(ceiling)}]
+
+
+def decode(bench: Bench) -> list[Line]:
+    """Decode with an eviction in every step, against dense decode at the same cache length."""
+    model = build(bench.shape, bench.dtype, bench.device)
+    engine, vocabulary = Engine(model), model.config.vocab_size
+    steps = 64
+
+    def stepping(name: str, budget: int) -> Callable[[], object]:
+        tokens = prompt(budget if name == "dense" else budget + bench.block, vocabulary)
+        row = Row(tokens, preset(name), budget, steps + 1)
+        cohort = engine.cohort([row], Prompting("blocked", bench.block))
+        with torch.inference_mode(), slots_enabled(model):
+            engine.read_prompts(cohort, NextTokens.of(1))
+
+        @torch.inference_mode()
+        def run() -> None:
+            with slots_enabled(model):
+                for step in range(steps):
+                    engine.step(cohort, [[1 + step]]).argmax(-1).tolist()
+
+        return run
+
+    taken: dict[str, list[float]] = {name: [] for name in ("dense", *bench.policies())}
+    for number in range(bench.repeats + 1):
+        for name in taken:
+            run = stepping(name, bench.budget - steps // 2 if name == "dense" else bench.budget)  # the same on average
+            spent = seconds(run, bench.target)
+            if number:
+                taken[name].append(spent)
+    return [
+        {"what": name, "ms/token": 1000 * median(times) / steps, "tokens/s": steps / median(times),
+         "of dense": ratio(taken["dense"], times)}
+        for name, times in taken.items()
+    ]  # fmt: skip
+
+
+SWEEP = ("window", "sink", "h2o", "tova", "snapkv", "keydiff", "keydiff/rawmean", "caote_snapkv")
+SWEEP_ONCE = ("window", "sink", "snapkv/kvec", "pyramidkv", "ada_snapkv", "ada_pyramidkv", "kvec/testbed", "keydiff")
+
+
+def sweep(bench: Bench) -> list[Line]:
+    """Eight policies and four budgets as one run, against its 32 cells one by one with one sample at a time."""
+    return [_sweep(bench, SWEEP, "blocked"), _sweep(bench, SWEEP_ONCE, "one_shot")]
+
+
+def _sweep(bench: Bench, names: tuple[str, ...], regime: str) -> Line:
+    model = build("testbed", bench.dtype, bench.device)
+    prompting = Prompting(regime, 32)  # type: ignore[arg-type]
+    samples = [prompt(1024, model.config.vocab_size, seed) for seed in range(16)]
+    rows = [
+        Row(tokens, preset(name), budget, 12) for tokens in samples for name in names for budget in (64, 128, 256, 512)
+    ]
+    together, apart = Engine(model), Engine(model, share_prompts=False)
+    one = rows[:: len(rows) // 32]  # a row of every cell; its sample stands for all sixteen
+
+    def cells_one_by_one() -> None:
+        for row in one:
+            apart.generate([row], prompting)
+
+    taken = rounds(
+        {"together": lambda: together.generate(rows, prompting), "apart": cells_one_by_one},
+        bench.repeats,
+        bench.target,
+    )
+    whole = [spent * len(rows) / len(one) for spent in taken["apart"]]
+    return {
+        "what": f"{regime}: 8 policies × 4 budgets × 16 samples", "together, s": median(taken["together"]),
+        "cells one by one, s": median(whole), "share": ratio(taken["together"], whole),
+    }  # fmt: skip
+
+
+def length(bench: Bench) -> list[Line]:
+    """Time in the length of the prompt at a fixed budget: the exponent of a power law."""
+    model = build(bench.shape, bench.dtype, bench.device)
+    engine = Engine(model)
+    lengths = [4096, 8192, 16384, 32768, 65536]
+    texts = {f"{n}": prompt(n, model.config.vocab_size) for n in lengths}
+    name = bench.policies()[-1] if bench.only else "keydiff"
+    taken = rounds(
+        {n: partial(read, engine, text, name, bench.budget, bench.block) for n, text in texts.items()},
+        bench.repeats,
+        bench.target,
+    )
+    times = [median(taken[f"{n}"]) for n in lengths]
+    slope = float(np.polyfit(np.log(lengths), np.log(times), 1)[0])
+    lines = [{"what": f"{name}, T = {n}", "seconds": t, "tokens/s": n / t} for n, t in zip(lengths, times, strict=True)]
+    return [*lines, {"what": "exponent", "seconds": slope}]
+
+
+SECTIONS: dict[str, Callable[[Bench], list[Line]]] = {
+    "blocks": blocks,
+    "decode": decode,
+    "sweep": sweep,
+    "length": length,
+}

@@ -1,0 +1,80 @@
+"""Models by size, with random weights: time does not depend on what they say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
+
+from harness.models import ModelSpec
+
+
+@dataclass(frozen=True)
+class Size:
+    """A Llama's dimensions."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    width: int
+    inner: int
+    vocabulary: int
+
+
+SHAPES = {
+    "25m": Size(hidden=512, layers=8, heads=8, kv_heads=4, width=64, inner=1376, vocabulary=4096),
+    "1b": Size(hidden=2048, layers=16, heads=32, kv_heads=8, width=64, inner=8192, vocabulary=128256),
+    "llama3.2-3b": Size(hidden=3072, layers=28, heads=24, kv_heads=8, width=128, inner=8192, vocabulary=128256),
+    "llama3.1-8b": Size(hidden=4096, layers=32, heads=32, kv_heads=8, width=128, inner=14336, vocabulary=128256),
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """Floating-point operations of a Llama: linear layers per token, attention per token and visible slot."""
+
+    linear: int
+    attention: int
+    head: int  # of the output projection, once per pass
+
+    def of(self, tokens: int, seen: int, passes: int) -> float:
+        """Of ``tokens`` tokens that see ``seen`` slots on average, in ``passes`` passes that keep one logit each."""
+        return float(tokens * (self.linear + self.attention * seen) + passes * self.head)
+
+
+def build(name: str, dtype: torch.dtype, device: str) -> PreTrainedModel:
+    """The testbed with its weights, or a Llama of this shape with random ones."""
+    if name == "testbed":
+        return ModelSpec.parse({"name": "testbed", "path": "testbed", "dtype": str(dtype)[6:]}).load(device)
+    size = SHAPES[name]
+    config = LlamaConfig(
+        hidden_size=size.hidden,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.kv_heads,
+        head_dim=size.width,
+        intermediate_size=size.inner,
+        vocab_size=size.vocabulary,
+        max_position_embeddings=2**20,
+    )
+    torch.manual_seed(0)
+    with torch.device(device):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
+    return model.eval()
+
+
+def work_of(config: Any) -> Work:
+    """Multiply-adds count two."""
+    queries, heads = config.num_attention_heads, config.num_key_value_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // queries
+    projections = (
+        config.hidden_size * width * (2 * queries + 2 * heads) + 3 * config.hidden_size * config.intermediate_size
+    )
+    return Work(
+        linear=2 * projections * config.num_hidden_layers,
+        attention=4 * queries * width * config.num_hidden_layers,
+        head=2 * config.hidden_size * config.vocab_size,
+    )
