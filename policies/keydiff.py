@@ -47,7 +47,7 @@ class KeyDiff(Stateless):
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N); cosines lie in [-1, 1], pairwise sums in [-n, n]."""
         keys = view.keys.float()
-        norms = torch.linalg.vector_norm(keys, dim=-1).clamp(min=_SMALLEST_NORM)
+        norms: Tensor = torch.linalg.vector_norm(keys, dim=-1).clamp(min=_SMALLEST_NORM)
         if self.anchor == "pairwise":
             return -_pairwise_sums(keys / norms.unsqueeze(-1) * view.filled.unsqueeze(-1))
         anchor = self._anchor(keys, norms, view)

@@ -29,6 +29,14 @@ Phase = Literal["prompt", "decode"]
 Chunk = tuple[int, int]
 
 
+class Future(Protocol):
+    """What a dense run gives to each place of a text: see `harness.engine.hindsight`."""
+
+    def of(self, layer: int, rows: Sequence[int], lengths: Sequence[int]) -> Tensor:
+        """(r, H, T + new): to each place from all passes after the first ``lengths`` tokens of these rows."""
+        ...
+
+
 class Departure(Protocol):
     """Rows that leave a shared run: see `harness.engine.trunk.Leaving`."""
 
@@ -90,8 +98,7 @@ class Cohort:
         self.watchers: Sequence[Watcher] = ()
         self.rope: CacheRope | None = None  # positions inside the cache, set by the driver where a policy asks for them
         self.passes = 0  # forward passes begun
-        self.future: Mapping[int, Tensor] = {}  # by layer: (passes, prompts, H, T + new), for the oracle
-        self.future_of_row: Mapping[int, int] = {}  # by row: its prompt in ``future``
+        self.future: Future | None = None  # for the oracle
         self.fed = torch.zeros(len(rows), max(row.total_tokens for row in rows), dtype=torch.long, device=device)
         self.kept_before: Tensor  # (R, T) int32: layers of this pass that kept a token in some head (K-VEC)
 
@@ -171,9 +178,8 @@ class Cohort:
         """(r, H, n): what the dense run's later passes give to the tokens at these (r, H, n) places."""
         if not group.policy.hindsight:
             return None
-        prompts = [self.future_of_row[row] for row in range(group.rows.start, group.rows.stop)]
-        recorded = self.future[layer][:, prompts]
-        after_this = recorded[min(self.passes, len(recorded)) - 1]
+        assert self.future is not None
+        after_this = self.future.of(layer, range(group.rows.start, group.rows.stop), self.lengths[group.rows])
         return after_this.gather(-1, positions.clamp(min=0).long())
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.passes: dict[int, list[Tensor]] = defaultdict(list)  # by layer: (R, H, T + new) per pass
+        self.lengths: list[list[int]] = []  # per pass: tokens that each row has read
 
     def attended(self, work: LayerPass) -> None:
         """One layer of one pass."""
@@ -41,7 +43,8 @@ class Recorder:
         """Nothing is evicted in a dense run."""
 
     def predicted(self, cohort: Cohort, logits: Tensor) -> None:
-        """Logits are not needed."""
+        """A pass is over. Logits are not needed."""
+        self.lengths.append(list(cohort.lengths))
 
     def future(self) -> dict[int, Tensor]:
         """By layer: (passes, R, H, T + new), what each place receives in all passes after this one."""
@@ -53,17 +56,30 @@ class Hindsight:
     """Recorded futures: one dense run per prompt, whatever the number of budgets that look back from it."""
 
     number: Mapping[Hashable, int] = field(default_factory=dict)  # by prompt: its row in ``future``
-    future: Mapping[int, Tensor] = field(default_factory=dict)
+    future: Mapping[int, Tensor] = field(default_factory=dict)  # by layer: (passes, prompts, H, T + new)
+    seen: Sequence[Sequence[int]] = ()  # by prompt: tokens read after each recorded pass, ascending
     prompting: Prompting = field(default_factory=Prompting)
 
     def show(self, cohort: Cohort) -> None:
         """Give a cohort the futures of its oracle rows."""
-        cohort.future = self.future
-        cohort.future_of_row = {
-            index: self.number[_prompt(row, self.prompting)]
-            for index, row in enumerate(cohort.rows)
-            if row.policy.hindsight
-        }
+        prompts = [self.number.get(_prompt(row, self.prompting), -1) for row in cohort.rows]
+        cohort.future = FutureOfRows(self, prompts)
+
+
+@dataclass(frozen=True)
+class FutureOfRows:
+    """`harness.engine.cohort.Future` for the rows of one cohort, each of which reads at its own pace."""
+
+    hindsight: Hindsight
+    prompts: Sequence[int]  # by row
+
+    def of(self, layer: int, rows: Sequence[int], lengths: Sequence[int]) -> Tensor:
+        """(r, H, T + new)."""
+        prompts = [self.prompts[row] for row in rows]
+        recorded = self.hindsight.future[layer]
+        seen = [self.hindsight.seen[prompt] for prompt in prompts]
+        passes = [min(bisect_left(each, length), len(recorded) - 1) for each, length in zip(seen, lengths, strict=True)]
+        return recorded[passes, prompts]
 
 
 def look_ahead(engine: Engine, rows: Sequence[Row], prompting: Prompting) -> Hindsight:
@@ -84,7 +100,8 @@ def look_ahead(engine: Engine, rows: Sequence[Row], prompting: Prompting) -> Hin
     heard = NextTokens.of(len(dense))
     engine.read_prompts(cohort, heard)
     engine.decode(cohort, heard.following)
-    return Hindsight({prompt: number for number, prompt in enumerate(asking)}, recorder.future(), prompting)
+    number = {prompt: index for index, prompt in enumerate(asking)}
+    return Hindsight(number, recorder.future(), list(zip(*recorder.lengths, strict=True)), prompting)
 
 
 def _prompt(row: Row, prompting: Prompting) -> Hashable:
