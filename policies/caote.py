@@ -30,7 +30,7 @@ def normalised_mass(scores: Tensor, filled: Tensor) -> Tensor:
     mass = scores.float().masked_fill(~filled, 0.0)
     total = mass.sum(-1, keepdim=True)
     uniform = filled.float() / filled.sum(-1, keepdim=True).clamp(min=1)
-    return torch.where(total > 0, mass / total.clamp(min=torch.finfo(torch.float32).tiny), uniform)
+    return torch.where(total <= 0, uniform, mass / total.clamp(min=torch.finfo(torch.float32).tiny))  # NaN stays NaN
 
 
 def centred_values(view: CacheView) -> Tensor:

@@ -26,7 +26,7 @@ def pool_neighbours(scores: Tensor, positions: Tensor, kernel: int, pool: Poolin
     ``kernel`` (edges are damped), ``avg_nopad`` divides by the neighbours that exist, ``max`` pads with -inf.
     """
     if pool == "none" or kernel == 1:
-        return scores
+        return scores.masked_fill(positions < 0, 0.0)
     order = positions.argsort(dim=-1)  # empty slots come first, so they pad the left edge
     filled = positions.gather(-1, order) >= 0
     line = scores.gather(-1, order)

@@ -153,6 +153,11 @@ class Cohort:
         return self.arrived != self.targets
 
     @property
+    def shrinks(self) -> bool:
+        """Whether a row must give up slots that it held before this pass: a prompt that was read whole, then decode."""
+        return self.uniform and any(held > may for held, may in zip(self.counts, self.targets, strict=True))
+
+    @property
     def appends(self) -> bool:
         """Whether the whole chunk simply stays behind the slots, for every row."""
         if not self.uniform:

@@ -23,8 +23,11 @@ def evict_first(work: LayerPass) -> tuple[LayerPass, Spared]:
     cohort, spared = work.cohort, {}
     for group in cohort.groups:
         if cohort.foresees(group) and any(cohort.over(group)):
+            is_nan = work.query[group.rows].isnan().flatten(1).any(-1) | work.keys[group.rows].isnan().flatten(1).any(
+                -1
+            )
             work, spared[group.number] = _foreseen(work, group)
-            cohort.tally.called(group.rows, cohort.over(group), spared[group.number].new_zeros(len(group.budgets)))
+            cohort.tally.called(group.rows, cohort.over(group), is_nan)
     hidden = torch.zeros_like(work.positions, dtype=torch.bool)
     waits_for_room = False
     for group in cohort.groups:
@@ -88,6 +91,10 @@ def settle(work: LayerPass, spared: Spared) -> None:
         return
     if kept is None:
         layer.append(cohort.feed.positions, states)
+    elif cohort.shrinks:
+        everyone = torch.arange(len(cohort.rows), device=cohort.device)
+        cohort.tally.selected(kept, cohort.targets_tensor)
+        layer.adopt(layer, everyone, kept, max(cohort.targets), work.positions, states)
     else:
         if cohort.uniform:
             cohort.tally.selected(kept, cohort.targets_tensor)

@@ -11,8 +11,9 @@ from tiny import prompt, tiny_model
 
 from harness.engine import Engine, Prompting, Row, cohort
 from harness.engine import run as engine_run
-from policies import Policy
+from policies import Policy, Schedule
 from policies.scorer import Stateless
+from policies.tova import TOVA
 
 FEEDS = [Prompting("blocked", 1), Prompting("blocked", 16), Prompting("one_shot"), Prompting("token_fed")]
 LENGTH, NEW = 70, 6
@@ -151,3 +152,13 @@ def test_coverage_counts_prompt_tokens_held_anywhere(engine):
     )
     assert window.ledger.coverage == pytest.approx(20 / 80)
     assert 20 / 80 < keydiff.ledger.coverage <= 1
+
+
+def test_a_prompt_read_whole_shrinks_to_the_budget_with_the_first_generated_token(engine):
+    """policies.md 1.2: prompt eviction `none`, decode eviction `every_step`: one selection from T + 1 to N slots."""
+    whole = Policy("late", TOVA(), schedule=Schedule(prompt="never"))
+    rows = [Row(prompt(36), whole, budget, 6) for budget in (20, 12, 64)]
+    for row, outcome in zip(rows, engine.generate(rows, Prompting("blocked", 8)), strict=True):
+        assert outcome.ledger.invalid == ""
+        assert outcome.ledger.slots_kept_mean == min(row.budget, 36 + 5)
+        assert outcome.tokens == engine.generate([row], Prompting("blocked", 8))[0].tokens

@@ -10,7 +10,7 @@ from test_examples_of_section_3 import moved_output
 from views import kept, view
 
 from policies import Policy, Protect
-from policies.caote import CAOTE, FastCAOTE
+from policies.caote import CAOTE, FastCAOTE, normalised_mass
 from policies.h2o import H2O
 from policies.snapkv import SnapKV
 from policies.tova import TOVA
@@ -106,3 +106,8 @@ def test_state_is_the_bases():
     shown = view(state=[2.0, 1.0], sums=[0.5, 0.5])
     updated = Policy("", H2O(), CAOTE()).update(replace(shown, values=torch.randn(1, 1, 2, 2)))
     assert updated["received"].flatten().tolist() == [2.5, 1.5]
+
+
+def test_nan_in_the_base_score_stays_one():
+    """policies.md 1.3-6 and 3.16: a mass that is not a number must not turn into a uniform one."""
+    assert normalised_mass(torch.tensor([[[0.5, torch.nan, 0.2]]]), torch.ones(1, 1, 3, dtype=torch.bool)).isnan().all()
