@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format clean
+.PHONY: help setup demo test check bench format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ check: $(READY)  ## format check, lint and type check only
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+bench: $(READY)  ## rates against the roof, the straightforward loop and the sum of cells (about 10 minutes)
+	$(BIN)/python -m scripts.bench
 
 format: $(READY)  ## rewrite the sources in the project's format
 	$(BIN)/ruff format .

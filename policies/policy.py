@@ -165,10 +165,12 @@ class Policy:
             return replace(self, scorer=stage.scorer, protect=stage.protect, prompt_stage=None).keep(view)
         scores = self.scores(view)
         broken = (torch.isnan(scores) & view.filled).flatten(1).any(-1)
-        sinks, recent = self.protect.sink_mask(view), self.protect.recent_mask(view)
+        sinks = self.protect.sink_mask(view) if self.protect.sinks else None
+        recent = self.protect.recent_mask(view) if self.protect.recent else None
         ranked = priorities(scores, view, sinks, recent)
         if self.allocator is None:
             return keep_best(ranked, view), broken
+        sinks, recent = self.protect.sink_mask(view), self.protect.recent_mask(view)
         return keep_best_of_each(ranked, view, self.allocator.targets(view, scores, sinks | recent)), broken
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cache
 from math import floor
 
 
+@cache
 def as_written(number: float) -> Fraction:
     """The decimal that the user wrote: 0.29 is 29/100, so that 0.29 x 100 is 29 and not 28.999999999999996."""
     return Fraction(str(number))

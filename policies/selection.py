@@ -23,16 +23,17 @@ def sortable(scores: Tensor) -> Tensor:
     return ordered.long() + 2**31
 
 
-def priorities(scores: Tensor, view: CacheView, sinks: Tensor, recent: Tensor) -> Tensor:
+def priorities(scores: Tensor, view: CacheView, sinks: Tensor | None, recent: Tensor | None) -> Tensor:
     """(R, H, N) int64, larger = keep, unique among the filled slots of a head.
 
-    ``sinks`` and ``recent`` are boolean masks of protected slots. Where a budget is smaller than what is protected,
-    sinks stay first (smallest position first), then the most recent.
+    ``sinks`` and ``recent`` are boolean masks of protected slots, None where there are none. Where a budget is smaller
+    than what is protected, sinks stay first (smallest position first), then the most recent.
     """
     position = view.positions.long()
     ordinary = (sortable(scores) << _POSITION_BITS) | position
-    key = torch.where(recent, position + (_RECENT << _TIER_SHIFT), ordinary)
-    key = torch.where(sinks, (1 << _POSITION_BITS) - 1 - position + (_SINK << _TIER_SHIFT), key)
+    key = ordinary if recent is None else torch.where(recent, position + (_RECENT << _TIER_SHIFT), ordinary)
+    if sinks is not None:
+        key = torch.where(sinks, (1 << _POSITION_BITS) - 1 - position + (_SINK << _TIER_SHIFT), key)
     return torch.where(view.filled, key, _EMPTY << _TIER_SHIFT)
 
 
@@ -41,9 +42,15 @@ def keep_best(priority: Tensor, view: CacheView) -> Tensor:
     drop = tuple(max(0, count - budget) for count, budget in zip(view.counts, view.budgets, strict=True))
     if not any(drop):
         return view.filled
-    losers = priority.topk(max(drop), dim=-1, largest=False, sorted=True).values
-    last = view.per_row(tuple(max(0, d - 1) for d in drop)).expand(*priority.shape[:2], 1)
-    highest_dropped = torch.where(view.per_row(drop) > 0, losers.gather(-1, last), -1)
+    if max(drop) == 1:
+        losers = priority.amin(-1, keepdim=True)
+    else:
+        losers = priority.topk(max(drop), dim=-1, largest=False, sorted=True).values
+    if min(drop) == max(drop):
+        highest_dropped = losers[..., -1:]
+    else:
+        last = view.per_row(tuple(max(0, d - 1) for d in drop)).expand(*priority.shape[:2], 1)
+        highest_dropped = torch.where(view.per_row(drop) > 0, losers.gather(-1, last), -1)
     return (priority > highest_dropped) & view.filled
 
 

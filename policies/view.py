@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, Protocol
 
 import torch
@@ -81,7 +82,7 @@ class CacheView:
     future: Tensor | None = None  # (R, H, N) attention from later queries of the dense run, for the oracle only
     kept_before: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # (R, T) see Scorer
 
-    @property
+    @cached_property
     def filled(self) -> Tensor:
         """(R, H, N) bool: slots that hold a token."""
         return self.positions >= 0

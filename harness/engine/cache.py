@@ -167,6 +167,8 @@ class SlotLayer(CacheLayerMixin):
         free = (index < targets).expand(*kept.shape[:2], -1).clone()
         known = min(self.fill, widest_target)
         free[..., :known] &= ~old[..., :known]
+        if width == 1:  # a decode step: the first free slot, if the token stays and there is one
+            return torch.where(new & free.any(-1, keepdim=True), free.int().argmax(-1, keepdim=True), trash)
         table = torch.full((*kept.shape[:2], width + 1), trash, device=kept.device)
         free_rank = torch.where(free, free.cumsum(-1) - 1, width).clamp(max=width)
         table.scatter_(-1, free_rank, index.expand_as(free))

@@ -127,7 +127,7 @@ def _sweep(bench: Bench, names: tuple[str, ...], regime: str) -> Line:
         Row(tokens, preset(name), budget, 12) for tokens in samples for name in names for budget in (64, 128, 256, 512)
     ]
     together, apart = Engine(model), Engine(model, share_prompts=False)
-    one = rows[:: len(rows) // 32]  # a row of every cell; its sample stands for all sixteen
+    one = rows[: len(rows) // len(samples)]  # the first sample under every cell stands for all sixteen
 
     def cells_one_by_one() -> None:
         for row in one:

@@ -48,7 +48,7 @@ class Work:
 def build(name: str, dtype: torch.dtype, device: str) -> PreTrainedModel:
     """The testbed with its weights, or a Llama of this shape with random ones."""
     if name == "testbed":
-        return ModelSpec.parse({"name": "testbed", "path": "testbed", "dtype": str(dtype)[6:]}).load(device)
+        return ModelSpec.parse({"name": "testbed", "path": "bundled/testbed", "dtype": str(dtype)[6:]}).load(device)
     size = SHAPES[name]
     config = LlamaConfig(
         hidden_size=size.hidden,

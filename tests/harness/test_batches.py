@@ -1,0 +1,105 @@
+"""Batches: whole samples under all their cells, bounded by memory; where memory does not suffice nothing is lost."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from harness import runner
+from harness.cells import Cell
+from harness.engine import Engine, Prompting, Row
+from harness.engine.hearing import NextTokens
+from harness.engine.hook import slots_enabled
+from harness.errors import UserError
+from harness.listing import CONF
+from harness.memory import Footprint, Load, out_of_memory
+from harness.plan import plan
+from harness.prompts import Prompts
+from harness.store import Store
+from harness.terminal import Progress
+from policies import DENSE
+
+TASK = ["task=niah", "task.lengths=[256]", "task.depths=[50]", "task.repeats=3"]
+
+
+def cells(*overrides: str) -> list[Cell]:
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        configs = [compose("config", overrides=[*TASK, *overrides, f"budget={n}"]) for n in (64, 128)]
+    return [Cell.parse(OmegaConf.to_container(config, resolve=True)) for config in configs]
+
+
+def planned(store, *overrides: str):
+    both = cells(*overrides)
+    return plan(both[0].model, both, Store(store / "runs"), Prompts())
+
+
+def test_samples_stay_whole_and_memory_bounds_the_batch(tmp_path):
+    work = planned(tmp_path)
+    (everything,) = work.batches(2**40)
+    assert len(everything) == 2 * 3
+    one = Load(work.footprint).with_row(everything[0].row, everything[0].cell.prompting)
+    by_pairs = list(work.batches(int(2.5 * one.bytes)))
+    assert [len(batch) for batch in by_pairs] == [2, 2, 2]
+    assert all(len({job.sample.id for job in batch}) == 1 for batch in by_pairs)
+    assert [len(batch) for batch in work.batches(0)] == [1] * 6  # a single row is always tried
+
+
+def test_what_is_shared_is_counted_once(tmp_path):
+    (batch,) = planned(tmp_path).batches(2**40)
+    first, second = (job for job in batch if job.sample.id == batch[0].sample.id)
+    alone = Load(Footprint.of(first.cell.model.config(), "float32")).with_row(first.row, first.cell.prompting)
+    both = alone.with_row(second.row, second.cell.prompting)
+    assert both.slots == alone.slots + second.row.capacity + first.cell.prompting.block_size
+    assert sum(both.shared.values()) == max(sum(alone.shared.values()), 128 + 128)  # up to the block past 128 slots
+
+
+def test_slots_of_the_plan_are_the_bytes_that_are_allocated():
+    """The formula's slots against `tensor.nbytes`: K, V and positions of N + B slots in every layer."""
+    model = cells()[0].model.load("cpu")
+    engine = Engine(model)
+    row, prompting = Row(list(range(3, 43)), DENSE, 0, 8), Prompting("blocked", 16)
+    cohort = engine.cohort([row], prompting)
+    load = Load(Footprint.of(model.config, "float32")).with_row(row, prompting)
+    with torch.inference_mode(), slots_enabled(model):
+        engine.read_prompts(cohort, NextTokens.of(1))
+    held = sum(t.nbytes for layer in cohort.cache.layers for t in (layer.keys, layer.values, layer.positions))
+    assert held == load.slots * load.footprint.slot
+
+
+def test_a_batch_that_does_not_fit_is_halved_and_loses_nothing(tmp_path, monkeypatch):
+    both = cells()
+    asked: list[int] = []
+    whole = Engine.generate
+
+    def short_of_memory(self, rows, *rest):
+        asked.append(len(rows))
+        if len(rows) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return whole(self, rows, *rest)
+
+    untroubled = runner.run(both, tmp_path / "a", "cpu", Prompts(), Progress(shown=False)).rows()
+    monkeypatch.setattr(Engine, "generate", short_of_memory)
+    troubled = runner.run(both, tmp_path / "b", "cpu", Prompts(), Progress(shown=False)).rows()
+    assert asked[:3] == [6, 3, 1]
+    columns = ["cell_id", "sample_id", "metric", "value", "prediction", "slots_kept_max"]
+    sort = ["cell_id", "sample_id", "metric"]
+    pd.testing.assert_frame_equal(
+        untroubled[columns].sort_values(sort, ignore_index=True), troubled[columns].sort_values(sort, ignore_index=True)
+    )
+
+
+def test_a_single_row_that_does_not_fit_is_one_sentence(tmp_path, monkeypatch):
+    def never(self, rows, *rest):
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(Engine, "generate", never)
+    with pytest.raises(UserError, match="does not fit into memory"):
+        runner.run(cells()[:1], tmp_path, "cpu", Prompts(), Progress(shown=False))
+
+
+def test_other_errors_are_not_taken_for_missing_memory():
+    assert not out_of_memory(RuntimeError("shapes do not match"))
+    assert out_of_memory(MemoryError())
