@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench format clean
+.PHONY: help setup demo test check bench testbed reproduce format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,8 +28,22 @@ check: $(READY)  ## format check, lint and type check only
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+PAPERS := keydiff caote buzz hashevict kvec
+SCALE  ?= mini
+
+plan-%: $(READY)  ## plan-<paper>: what its sweep would feed and hold, before anything runs (MODEL=…, SCALE=full)
+	$(BIN)/python -m harness plan +exp=$*/all scale=$(SCALE) $(if $(MODEL),model=$(MODEL))
+
+reproduce-%: $(READY)  ## reproduce-<paper>: its sweep, on the testbed at scale=mini (MODEL=…, SCALE=full)
+	$(BIN)/python -m harness +exp=$*/all scale=$(SCALE) $(if $(MODEL),model=$(MODEL))
+
+reproduce: $(addprefix reproduce-,$(PAPERS))  ## the sweeps of all five papers; cells that they share run once
+
 bench: $(READY)  ## rates against the roof, the straightforward loop and the sum of cells (about 10 minutes)
 	$(BIN)/python -m scripts.bench
+
+testbed: $(READY)  ## train the testbed from scratch (75 minutes; resumes), SMOKE=1: a tiny one (3 minutes)
+	$(BIN)/python -m scripts.train_testbed $(if $(SMOKE),--config-name smoke)
 
 format: $(READY)  ## rewrite the sources in the project's format
 	$(BIN)/ruff format .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Sequence
 
 import hydra
 from hydra.core.plugins import Plugins
@@ -11,6 +12,7 @@ from omegaconf import DictConfig
 
 from harness.listing import CONF, listing
 from harness.plain_words import errors_in_plain_words
+from harness.planning import show
 from harness.sweep import sweep
 from hydra_plugins.kvreplica_launcher import SweepLauncher
 
@@ -25,17 +27,20 @@ def main() -> None:
     with errors_in_plain_words():
         if sys.argv[1] == "list":
             print(listing(sys.argv[2] if len(sys.argv) > 2 else ""))
+        elif sys.argv[1] == "plan":
+            del sys.argv[1]
+            _run_composed(show)
         else:
-            _run_composed()
+            _run_composed(sweep)
 
 
-def _run_composed() -> None:
-    """Hydra composes, one job or all jobs of ``-m``; they run here together, when Hydra is done."""
+def _run_composed(use: Callable[[Sequence[DictConfig]], None]) -> None:
+    """Hydra composes, one job or all jobs of ``-m``; they are used here together, when Hydra is done."""
     Plugins.instance().register(SweepLauncher)  # Hydra finds it by itself only where this folder is on sys.path
     jobs: list[DictConfig] = []
     hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(jobs.append)()
     if jobs:
-        sweep(jobs)
+        use(jobs)
 
 
 if __name__ == "__main__":

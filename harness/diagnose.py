@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> None:
     store.check_writable()
     device = pick_device(config["device"])
     model = cell.model.load(device)
-    store.describe(cell.id, {**cell.labels(), "config": cell.identity, **provenance.record(device)})
+    store.describe(cell.id, {**cell.description(), **provenance.record(device)})
     frames = [_diagnosed(model, job, what) for job in jobs]
     folder = store.root / cell.id
     for job, by_name in zip(jobs, frames, strict=True):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from harness.engine import EngineError
+from harness.user_error import UserError
 from policies import PolicyError
 from tasks.base import TaskError
 
-
-class UserError(ValueError):
-    """Bad input to the harness itself. The message is a sentence: what is wrong, where, what to do."""
+__all__ = ["MENDABLE", "CellError", "UserError"]
 
 
 class CellError(UserError):

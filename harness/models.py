@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +12,15 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from harness import fingerprint
+from harness import model_files
 from harness.errors import UserError
+from harness.model_files import BUNDLED
+from harness.wording import Wording
 from policies import nearest
 from policies.shape import ModelShape
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-BUNDLED = Path(__file__).parent  # `bundled/testbed` is the folder `testbed` beside this file
+__all__ = ["BUNDLED", "DTYPES", "ModelSpec", "eos_token_ids", "pick_device"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,9 @@ class ModelSpec:
     revision: str | None = None
     gated: bool = False  # whether the hub asks for a licence first
     download: bool = False  # whether the hub may be asked at all
+    chat: bool | None = None  # whether chat tasks use the tokenizer's chat format; None = where it has one
+    device_map: str | None = None  # accelerate's, such as auto, for models that do not fit one GPU
+    double_bos: bool = False  # begin chat prompts with the beginning-of-text token twice (AdaKV's released code)
 
     @staticmethod
     def parse(config: Mapping[str, Any]) -> ModelSpec:
@@ -52,10 +58,7 @@ class ModelSpec:
     @property
     def folder(self) -> Path | None:
         """The local folder that holds the model, or None for a hub id."""
-        if self.path.startswith("bundled/"):
-            return BUNDLED / self.path.removeprefix("bundled/")
-        path = Path(self.path).expanduser()
-        return path if path.is_dir() else None
+        return model_files.folder_of(self.path)
 
     @property
     def location(self) -> str:
@@ -63,12 +66,9 @@ class ModelSpec:
         return str(self.folder or self.path)
 
     def identity(self) -> dict[str, str]:
-        """The fields that change outputs: content of a folder, or id and revision on the hub; dtype."""
-        folder = self.folder
-        if folder is not None:
-            files = tuple(f for f in folder.iterdir() if f.suffix in {".json", ".safetensors", ".bin", ".model"})
-            return {"content": fingerprint.of_files(files), "dtype": self.dtype}
-        return {"hub": self.path, "revision": self.revision or "main", "dtype": self.dtype}
+        """The fields that change outputs: content of a folder, or id and commit on the hub; dtype, form of chat."""
+        how = {"dtype": self.dtype, "chat": str(self.chat), "double_bos": str(self.double_bos)}
+        return {**model_files.version(self.path, self.revision), **how}
 
     def config(self) -> Any:
         """The model's configuration, without its weights."""
@@ -84,10 +84,28 @@ class ModelSpec:
         """The model's tokenizer."""
         return self._fetch(AutoTokenizer)
 
+    def wording(self) -> Wording:
+        """How it is spoken to. Raises `UserError` where a chat format is asked for that the tokenizer does not have."""
+        tokenizer = self.tokenizer()
+        has_one = getattr(tokenizer, "chat_template", None) is not None
+        if self.chat and not has_one:
+            raise UserError(f"The tokenizer of model {self.name} has no chat format: set model.chat=false.")
+        context = getattr(self.config().get_text_config(), "max_position_embeddings", None)
+        return Wording(tokenizer, has_one if self.chat is None else self.chat, self.double_bos, context)
+
     def load(self, device: str) -> PreTrainedModel:
-        """Weights on the device, in evaluation mode."""
+        """Weights on the device, in evaluation mode; over several devices where there is a ``device_map``.
+
+        Raises `UserError` for a ``device_map`` where accelerate is missing.
+        """
         transformers_logging.disable_progress_bar()
-        model: PreTrainedModel = self._fetch(AutoModelForCausalLM, dtype=DTYPES[self.dtype])
+        model: PreTrainedModel
+        if self.device_map is not None:
+            if importlib.util.find_spec("accelerate") is None:
+                raise UserError(f"model.device_map={self.device_map} needs accelerate: pip install accelerate.")
+            model = self._fetch(AutoModelForCausalLM, dtype=DTYPES[self.dtype], device_map=self.device_map)
+            return model.eval()
+        model = self._fetch(AutoModelForCausalLM, dtype=DTYPES[self.dtype])
         return model.to(device).eval()  # type: ignore[arg-type]
 
     def _fetch(self, kind: Any, **options: Any) -> Any:

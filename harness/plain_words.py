@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,11 @@ def errors_in_plain_words() -> Iterator[None]:
     except (HydraException, OmegaConfBaseException) as error:
         _stop(_unreadable(str(error)))
     except OSError as error:
+        if error.errno == errno.ENOSPC:
+            _stop(
+                "The disk is full. What was finished is kept: make room, or choose another results_dir=<folder>, and "
+                "run the same command again to go on from there."
+            )
         place = error.filename or "A file"
         _stop(f"{place} cannot be used ({error.strerror}): check it, or choose another results_dir.")
     except KeyboardInterrupt:
@@ -46,7 +52,16 @@ def _unknown_option(error: MissingConfigException) -> str:
 def _unreadable(message: str) -> str:
     """Hydra's complaint about an override as one sentence, with the nearest settings where it names one."""
     if match := re.search(r"Could not override '([^'.@]+)'", message):
-        known = [*map(str, OmegaConf.load(CONF / "config.yaml")), "model", "policy", "task"]
+        known = [
+            *map(str, OmegaConf.load(CONF / "config.yaml")),
+            "exp",
+            "launcher",
+            "logger",
+            "model",
+            "policy",
+            "scale",
+            "task",
+        ]
         return f"There is no setting '{match[1]}'. {nearest(match[1], {*known} - {'defaults', 'hydra'})}"
     return f"The command line could not be read: {' '.join(message.split())}"
 

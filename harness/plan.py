@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from harness import fingerprint
+from harness.asking import Asked
 from harness.cells import Cell
 from harness.engine import Row
 from harness.engine.hook import refuse_unsupported
@@ -15,6 +17,7 @@ from harness.models import ModelSpec
 from harness.prompts import Prompts
 from harness.refusals import hindsight_bytes
 from harness.store import Store
+from harness.workers.shard import Shard
 from policies.shape import ModelShape
 from tasks.base import Sample
 
@@ -25,11 +28,22 @@ TOKENS_AT_ONCE = 16384  # in one pass: more are not faster, and an interrupted r
 
 @dataclass(frozen=True)
 class Job:
-    """One missing (cell, sample) pair, ready for the engine."""
+    """One missing (cell, sample) pair, ready for the engine: one row, or one for each continuation of the sample."""
 
     cell: Cell
     sample: Sample
-    row: Row
+    rows: tuple[Row, ...]
+
+    @property
+    def row(self) -> Row:
+        """The row that reads and says the most: its ledger is the job's (docs/design/rows.md)."""
+        return max(self.rows, key=lambda row: row.total_tokens)
+
+    def loaded_on(self, load: Load, shape: ModelShape) -> Load:
+        """``load`` and all rows of this job."""
+        for row in self.rows:
+            load = load.with_row(row, self.cell.prompting, hindsight_bytes(self.cell, row, shape))
+        return load
 
     @property
     def together(self) -> tuple[Any, ...]:
@@ -41,7 +55,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Plan:
-    """All work of one model. ``present`` counts samples that the store already had."""
+    """All work of one model. ``present`` counts samples that the store already had; ``samples`` is a hash of all that
+    were asked for."""
 
     model: ModelSpec
     cells: tuple[Cell, ...]
@@ -49,49 +64,71 @@ class Plan:
     present: int
     shape: ModelShape
     footprint: Footprint
+    samples: str = ""
+
+    def of(self, jobs: Sequence[Job]) -> Plan:
+        """The same for some of the jobs."""
+        return replace(self, jobs=tuple(jobs))
 
     @property
     def tokens(self) -> int:
         """Tokens to feed at most."""
-        return sum(job.row.total_tokens for job in self.jobs)
+        return sum(row.total_tokens for job in self.jobs for row in job.rows)
 
-    def batches(self, memory: int) -> Iterator[list[Job]]:
+    def batches(self, memory: int, rows: int = ROWS_AT_ONCE) -> Iterator[list[Job]]:
         """Jobs for one engine call each: whole samples under all their cells, as many as fit.
 
-        ``memory``: bytes beside the weights. A single job is always given out, fitting or not.
+        ``memory``: bytes beside the weights. ``rows``: at most. A single job is always given out, fitting or not.
         """
         ordered = sorted(enumerate(self.jobs), key=lambda pair: (str(pair[1].together), pair[0]))
         for _, members in itertools.groupby((job for _, job in ordered), key=lambda job: job.together):
             batch: list[Job] = []
             load = Load(self.footprint)
             for job in members:
-                grown = load.with_row(job.row, job.cell.prompting, hindsight_bytes(job.cell, job.row, self.shape))
-                if batch and not (
-                    len(batch) < ROWS_AT_ONCE and grown.reading <= TOKENS_AT_ONCE and grown.bytes <= memory
-                ):
+                grown = job.loaded_on(load, self.shape)
+                if batch and not (grown.rows <= rows and grown.reading <= TOKENS_AT_ONCE and grown.bytes <= memory):
                     yield batch
-                    batch, load = [], Load(self.footprint)
-                    grown = load.with_row(job.row, job.cell.prompting, hindsight_bytes(job.cell, job.row, self.shape))
+                    batch = []
+                    grown = job.loaded_on(Load(self.footprint), self.shape)
                 batch.append(job)
                 load = grown
             yield batch
 
 
-def plan(model: ModelSpec, cells: Sequence[Cell], store: Store, prompts: Prompts) -> Plan:
-    """Find what is missing. Raises the errors of `harness.errors.MENDABLE` for prompts that the model cannot take."""
+def plan(
+    model: ModelSpec,
+    cells: Sequence[Cell],
+    store: Store,
+    prompts: Prompts,
+    shard: Shard | None = None,
+    whole: bool = False,
+) -> Plan:
+    """Find what is missing in a share of the sweep. Raises the errors of `harness.errors.MENDABLE` for prompts that the
+    model cannot take.
+
+    ``whole``: where anything is missing, plan what is there too, so that batches are what they were the first time.
+    """
     config = model.config().get_text_config()
+    asked = Asked(prompts.wording(model))
+    share = shard or Shard()
     jobs: list[Job] = []
-    present = 0
+    present = missing = 0
+    ids: dict[str, list[str]] = {}
     for cell in cells:
-        samples = prompts.under(cell)
+        samples = [each for rank, each in enumerate(prompts.under(cell)) if share.holds(rank)]
+        ids[cell.id] = [sample.id for sample, _, _ in samples]
         finished = store.finished(cell.id)
-        present += sum(sample.id in finished for sample, _, _ in samples)
+        here = sum(sample.id in finished for sample, _, _ in samples)
+        present, missing = present + here, missing + len(samples) - here
         jobs += [
-            Job(cell, sample, Row(tokens, cell.policy, slots, sample.max_new_tokens))
+            Job(cell, sample, asked.rows(cell, sample, tokens, slots))
             for sample, tokens, slots in samples
-            if sample.id not in finished
+            if whole or sample.id not in finished
         ]
-    refuse_unsupported(config, max((job.row.total_tokens for job in jobs), default=0))
-    # Rows of one sample under all its cells lie together, so that an interrupted run leaves whole comparisons.
-    jobs.sort(key=lambda job: job.sample.id)
-    return Plan(model, tuple(cells), tuple(jobs), present, model.shape(), Footprint.of(config, model.dtype))
+    jobs = jobs if missing else []
+    refuse_unsupported(config, max((row.total_tokens for job in jobs for row in job.rows), default=0))
+    # Rows of one sample under all its cells lie together, so that an interrupted run leaves whole comparisons; the
+    # order of cells must not depend on the order in which somebody has asked for them.
+    jobs.sort(key=lambda job: (job.sample.id, job.cell.id))
+    footprint = Footprint.of(config, model.dtype)
+    return Plan(model, tuple(cells), tuple(jobs), present, model.shape(), footprint, fingerprint.of_data(ids))

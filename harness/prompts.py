@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from harness.cells import Cell
 from harness.models import ModelSpec
+from harness.wording import Wording
 from tasks.base import Sample, Task
 
 
@@ -14,7 +13,7 @@ class Prompts:
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
-        self._tokenizers: dict[ModelSpec, Any] = {}
+        self._wordings: dict[ModelSpec, Wording] = {}
         self._encoded: dict[tuple[ModelSpec, Task], list[tuple[Sample, list[int]]]] = {}
 
     def under(self, cell: Cell) -> list[tuple[Sample, list[int], int]]:
@@ -25,11 +24,15 @@ class Prompts:
         lengths = [len(tokens) for _, tokens in encoded]
         return [(s, tokens, cell.budget.of(len(tokens), s.max_new_tokens, lengths)) for s, tokens in encoded]
 
+    def wording(self, model: ModelSpec) -> Wording:
+        """How a model is spoken to; its tokenizer is loaded once."""
+        if model not in self._wordings:
+            self._wordings[model] = model.wording()
+        return self._wordings[model]
+
     def _of(self, model: ModelSpec, task: Task) -> list[tuple[Sample, list[int]]]:
         if (model, task) not in self._encoded:
-            if model not in self._tokenizers:
-                self._tokenizers[model] = model.tokenizer()
-            tokenizer = self._tokenizers[model]
-            samples = task.samples(tokenizer)[: self.limit]
-            self._encoded[model, task] = [(s, tokenizer.encode(s.prompt)[: s.truncate_to]) for s in samples]
+            wording = self.wording(model)
+            samples = task.samples(wording.tokenizer)[: self.limit]
+            self._encoded[model, task] = [(sample, wording.encoded(sample)) for sample in samples]
         return self._encoded[model, task]

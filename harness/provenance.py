@@ -6,13 +6,24 @@ import datetime
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 from functools import cache
 from pathlib import Path
 
 import torch
 
-PACKAGES = ("kvreplica", "torch", "transformers", "tokenizers", "numpy")
+PACKAGES = (
+    "kvreplica",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "numpy",
+    "safetensors",
+    "accelerate",
+    "lm-eval",
+    "pyarrow",
+)
 
 
 @cache
@@ -31,8 +42,10 @@ def git_state() -> str:
 
 @cache
 def versions() -> str:
-    """``name version`` of every package that decides numbers, and Python's."""
+    """``name version`` of every package that decides numbers, of Python, and of CUDA where torch was built with it."""
     found = [f"python {platform.python_version()}"]
+    if torch.version.cuda:
+        found.append(f"cuda {torch.version.cuda}")
     for name in PACKAGES:
         try:
             found.append(f"{name} {importlib.metadata.version(name)}")
@@ -43,17 +56,40 @@ def versions() -> str:
 
 @cache
 def hardware() -> str:
-    """Processor, cores and accelerator in words."""
-    accelerator = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-    return f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {accelerator}"
+    """Processor, cores, memory and accelerators in words."""
+    count = torch.cuda.device_count()
+    names = sorted({torch.cuda.get_device_name(number) for number in range(count)})
+    accelerators = f"{count} × {', '.join(names)}" if count else "no GPU"
+    return f"{_processor()}, {os.cpu_count()} cores, {_memory()}{accelerators}"
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*:\s*(.+)", cpuinfo.read_text()) if cpuinfo.exists() else None
+    return found[1] if found else platform.processor() or platform.machine()
+
+
+def _memory() -> str:
+    meminfo = Path("/proc/meminfo")
+    found = re.search(r"MemTotal:\s*(\d+) kB", meminfo.read_text()) if meminfo.exists() else None
+    return f"{int(found[1]) / 2**20:.0f} GiB, " if found else ""
 
 
 def record(device: str) -> dict[str, str]:
-    """The provenance columns of the ``cells`` table."""
+    """The provenance columns of the ``cells`` table: of the run that opened the cell."""
     return {
         "git": git_state(),
         "versions": versions(),
         "hardware": hardware(),
         "device": device,
-        "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "created": _now(),
     }
+
+
+def of_part(device: str) -> dict[str, str]:
+    """What may differ from part to part of one cell, when runs on several machines have filled it."""
+    return {"git": git_state(), "host": platform.node(), "hardware": hardware(), "device": device, "created": _now()}
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

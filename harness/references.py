@@ -42,7 +42,7 @@ def references(asked: Sequence[Asked], prompts: Prompts) -> tuple[list[Cell], li
             except CellError as error:
                 reason = str(error)
             if reason:
-                refusals.append(Refusal(f"{name} ({each.cell.task.name}, budget {each.cell.budget.label})", reason))
+                refusals.append(Refusal(f"{name} ({each.cell.task.label}, budget {each.cell.budget.label})", reason))
             elif (_setting(cell), cell.policy.name) not in named:
                 cells[cell.id] = cell
     return list(cells.values()), refusals

@@ -32,12 +32,12 @@ def told(refusals: Iterable[Refusal], opening: str) -> list[str]:
 
 def reason_against_cell(cell: Cell, prompts: Prompts) -> str:
     """Why this cell cannot be run on its model and its task's prompts, as a sentence; empty where it can."""
-    if cell.policy.is_dense:
-        return ""
     shape = cell.model.shape()
     if reason := reason_against_model(cell.policy, shape):
         return reason
     samples = prompts.under(cell)
+    if cell.policy.is_dense:
+        return ""
     if reason := reason_against_budget(cell.policy, min(slots for _, _, slots in samples)):
         return reason
     rows = [Row(tokens, cell.policy, slots, sample.max_new_tokens) for sample, tokens, slots in samples]

@@ -1,27 +1,35 @@
-"""The runner: cells in, rows in the store out. One process, one model at a time, finished work is never repeated."""
+"""The runner: cells in, rows in the store out. One model at a time; any number of processes may run the same cells.
+
+Finished work is never repeated.
+"""
 
 from __future__ import annotations
 
 import itertools
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from harness import provenance
+from harness import provenance, spent
 from harness.cells import Cell
 from harness.engine import Engine, Outcome
 from harness.errors import UserError
 from harness.memory import allowed, out_of_memory, release_cached
 from harness.models import ModelSpec, eos_token_ids
-from harness.plan import Job, Plan, plan
+from harness.plan import ROWS_AT_ONCE, Job, Plan, plan
 from harness.prompts import Prompts
+from harness.rows import rows_of
+from harness.spent import Spent
 from harness.store import Store
 from harness.terminal import Progress
+from harness.workers.agenda import Agenda, Unit
+from harness.workers.claims import Claim, Claims
+from harness.workers.interruption import stoppable, uninterrupted
+from harness.workers.terms import Terms
+from harness.workers.turns import turns
 
 
 @dataclass(frozen=True)
@@ -38,53 +46,128 @@ class Finished:
         return self.store.load(cell.id for cell in self.cells)
 
 
-def run(cells: Sequence[Cell], results_dir: Path, device: str, prompts: Prompts, progress: Progress) -> Finished:
-    """Compute every missing sample of these cells. All checks come before the first model is loaded."""
+def run(
+    cells: Sequence[Cell],
+    results_dir: Path,
+    device: str,
+    prompts: Prompts,
+    progress: Progress,
+    terms: Terms = Terms(),  # noqa: B008 (frozen)
+) -> Finished:
+    """Compute every missing sample of these cells, together with any other worker that is asked for the same.
+
+    All checks come before the first model is loaded. SIGINT and SIGTERM drop the batch under way and raise
+    KeyboardInterrupt; what was finished is in the store.
+    """
     unique = tuple({cell.id: cell for cell in cells}.values())
     store = Store(results_dir / "runs")
     by_model: dict[ModelSpec, list[Cell]] = defaultdict(list)
     for cell in unique:
         by_model[cell.model].append(cell)
-    plans = [plan(model, members, store, prompts) for model, members in by_model.items()]
+    plans = [
+        plan(model, members, store, prompts, terms.shard, terms.deterministic) for model, members in by_model.items()
+    ]
     store.check_writable()
-    with progress.over(sum(p.tokens for p in plans)):
+    store.remember()
+    terms.settle()
+    stored = 0
+    with stoppable(), progress.over(sum(p.tokens for p in plans)):
         for work in plans:
             if work.jobs:
-                _compute(work, store, device, progress)
-    return Finished(unique, store, sum(len(p.jobs) for p in plans), sum(p.present for p in plans))
+                stored += Worker(work, store, device, prompts, progress, terms).compute()
+    return Finished(unique, store, stored, sum(p.present for p in plans))
 
 
-def _compute(work: Plan, store: Store, device: str, progress: Progress) -> None:
-    model = work.model.load(device)
-    tokenizer = work.model.tokenizer()
-    engine = Engine(model, eos_token_ids(model))
-    for cell in work.cells:
-        store.describe(cell.id, {**cell.labels(), "config": cell.identity, **provenance.record(device)})
-    for batch in work.batches(allowed(model.device)):
-        for part, outcomes, seconds in _outcomes(engine, batch, progress):
-            finished = sorted(zip(part, outcomes, strict=True), key=lambda pair: pair[0].cell.id)
-            for cell_id, pairs in itertools.groupby(finished, key=lambda pair: pair[0].cell.id):
-                store.append(
-                    cell_id, [r for job, out in pairs for r in _rows(job, out, tokenizer, seconds / len(part))]
-                )
-            progress.finished(part)
+class Worker:
+    """Computes the work of one model, batch by batch, beside others that do the same."""
+
+    def __init__(
+        self, work: Plan, store: Store, device: str, prompts: Prompts, progress: Progress, terms: Terms
+    ) -> None:
+        self.work, self.store, self.device, self.progress, self.terms = work, store, device, progress, terms
+        self.wanted = {cell.id: len(prompts.under(cell)) for cell in work.cells}
+        self.stored = 0  # samples, by this worker
+        self.settled: set[str] = set()  # units that this worker has seen to the end
+
+    def compute(self) -> int:
+        """Go on until every sample is in the store, by whomever; how many this worker has stored."""
+        model = self.work.model.load(self.device)
+        self.tokenizer = self.work.model.tokenizer()
+        self.engine = Engine(model, eos_token_ids(model))
+        for cell in self.work.cells:
+            described = {**cell.description(), **provenance.record(self.device)}
+            self.store.describe(cell.id, described, self.wanted[cell.id])
+        agenda = Agenda(self.store.root, self.work, self.terms)
+        with Claims(agenda.folder, self.terms.lease) as claims:
+            for claim, unit in turns(agenda.units(self._batches), claims, self.store.root, self._is_finished):
+                with claim:
+                    self._settle(claim, unit)
+        return self.stored
+
+    def _batches(self, jobs: Sequence[Job]) -> Iterator[list[Job]]:
+        memory, rows = allowed(self.engine.model.device), self.terms.batch_rows or ROWS_AT_ONCE
+        return self.work.of(jobs).batches(2**62 if self.terms.deterministic else memory, rows)
+
+    def _is_finished(self, unit: Unit) -> bool:
+        return unit.name in self.settled or not self._missing(unit.jobs)
+
+    def _missing(self, jobs: Sequence[Job]) -> list[Job]:
+        finished = {cell: self.store.finished(cell) for cell in {job.cell.id for job in jobs}}
+        return [job for job in jobs if job.sample.id not in finished[job.cell.id]]
+
+    def _settle(self, claim: Claim, unit: Unit) -> None:
+        """Compute what the unit lacks, all of it where rows must be what they would be without an interruption."""
+        missing = self._missing(unit.jobs)
+        if not missing:
+            return
+        batch = unit.jobs if self.terms.deterministic else missing
+        for part, outcomes, cost in computed(self.engine, batch, self.progress, self.terms.deterministic):
+            with uninterrupted():
+                if not claim.renew():
+                    self.progress.say("given up: another worker has taken this batch over")
+                    return
+                self._store(claim, part, outcomes, cost)
+            self.progress.finished(part)
+        self.settled.add(unit.name)
+
+    def _store(self, claim: Claim, part: Sequence[Job], outcomes: Sequence[list[Outcome]], cost: Spent) -> None:
+        still_missing = set(map(id, self._missing(part)))
+        finished = sorted(zip(part, outcomes, strict=True), key=lambda pair: pair[0].cell.id)
+        width = sum(len(job.rows) for job in part)
+        for cell_id, pairs in itertools.groupby(finished, key=lambda pair: pair[0].cell.id):
+            members = [pair for pair in pairs if id(pair[0]) in still_missing]
+            seconds = cost.wall_seconds / len(part)
+            rows = [row for job, said in members for row in rows_of(job, said, self.tokenizer, seconds)]
+            how = {"batch_rows": width, "deterministic": self.terms.deterministic, "worker": claim.claims.worker}
+            beside = {**asdict(cost.share(len(members) / len(part))), **provenance.of_part(self.device), **how}
+            if rows and claim.held():
+                self.store.append(cell_id, rows, beside)
+                self.stored += len(members)
 
 
-def _outcomes(
-    engine: Engine, batch: Sequence[Job], progress: Progress
-) -> Iterator[tuple[Sequence[Job], list[Outcome], float]]:
-    """Jobs with their outcomes and the seconds they took together. Where memory does not suffice, each half by itself.
+def computed(
+    engine: Engine, batch: Sequence[Job], progress: Progress, whole: bool = False
+) -> Iterator[tuple[Sequence[Job], list[list[Outcome]], Spent]]:
+    """Jobs, the outcomes of the rows of each, and what they cost together. Where memory does not suffice, each half by
+    itself, unless the batch must stay ``whole``.
 
-    Raises `UserError` for a single row that does not fit.
+    Raises `UserError` for a single job, or a whole batch, that does not fit.
     """
-    progress.say(f"{batch[0].cell.task.name}: {len(batch)} rows")
-    run_rows = engine.perplexity if batch[0].cell.task.mode == "perplexity" else engine.generate
-    started = time.perf_counter()
+    progress.say(f"{batch[0].cell.task.label}: {sum(len(job.rows) for job in batch)} rows")
+    run_rows = {"generate": engine.generate, "perplexity": engine.perplexity, "continuations": engine.follow}[
+        batch[0].cell.task.mode
+    ]
+    before = spent.now(engine.model.device)
     try:
-        outcomes = run_rows([job.row for job in batch], batch[0].cell.prompting, progress.fed)
+        found = iter(run_rows([row for job in batch for row in job.rows], batch[0].cell.prompting, progress.fed))
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
+        if whole and len(batch) > 1:
+            raise UserError(
+                f"{len(batch)} samples at once do not fit into memory, and deterministic=true does not halve batches: "
+                "set batch_rows to fewer rows."
+            ) from error
         if len(batch) == 1:
             job = batch[0]
             raise UserError(
@@ -92,33 +175,9 @@ def _outcomes(
                 "memory, even by itself: lower block_size or budget, use shorter prompts, or a device with more memory."
             ) from error
     else:
-        yield batch, outcomes, time.perf_counter() - started
+        yield batch, [[next(found) for _ in job.rows] for job in batch], spent.now(engine.model.device) - before
         return
     release_cached(engine.model.device)
     middle = len(batch) // 2
     for half in (batch[:middle], batch[middle:]):
-        yield from _outcomes(engine, half, progress)
-
-
-def _rows(job: Job, outcome: Outcome, tokenizer: Any, seconds: float) -> list[dict[str, Any]]:
-    """The ``samples`` rows of one (cell, sample), one per metric (docs/design/rows.md)."""
-    task, sample = job.cell.task, job.sample
-    prediction = tokenizer.decode(outcome.tokens, skip_special_tokens=True)
-    if task.mode == "perplexity":
-        weight = float(len(outcome.nll))
-        scores = {"nll": sum(outcome.nll) / max(1.0, weight)}
-    else:
-        weight, scores = 1.0, task.score(sample, prediction)
-    common = {
-        "sample_id": sample.id,
-        "weight": weight,
-        "prediction": prediction,
-        "reference": sample.references[0] if sample.references else "",
-        "document": sample.document,
-        **{f"axis_{name}": value for name, value in sample.axes.items()},
-        "prompt_tokens": len(job.row.tokens),
-        "new_tokens": len(outcome.tokens),
-        **asdict(outcome.ledger),
-        "seconds": seconds,
-    }
-    return [{"metric": metric, "value": value, **common} for metric, value in scores.items()]
+        yield from computed(engine, half, progress, whole)

@@ -150,11 +150,15 @@ def _bootstrap(v: Floats, w: Floats, index: npt.NDArray[np.intp], count: int, le
     for start in range(0, RESAMPLES, step):
         drawn = rng.integers(0, count, size=(min(step, RESAMPLES - start), count))
         means.append(totals[drawn].sum(axis=1) / masses[drawn].sum(axis=1))
-    reach = math.sqrt(count / (count - 1)) * _t_quantile(level, count - 1)
-    tail = NormalDist().cdf(-reach)
+    tail = expanded_tail(count, level)
     low, high = np.quantile(np.concatenate(means), [tail, 1 - tail])
     # Equal values differ in the last digit after summation; the interval must not lose its own mean to that.
     return Interval(mean, min(float(low), mean), max(float(high), mean), len(v), count)
+
+
+def expanded_tail(count: int, level: float = 0.95) -> float:
+    """The percentile, of either tail, that makes a bootstrap over ``count`` clusters as wide as it should be."""
+    return NormalDist().cdf(-math.sqrt(count / (count - 1)) * _t_quantile(level, count - 1))
 
 
 def _normal_quantile(level: float) -> float:

@@ -11,13 +11,17 @@ from rich.markup import escape
 
 from harness.cells import Cell
 from harness.errors import CellError, UserError
-from harness.models import pick_device
+from harness.launchers.launch import launch
+from harness.launchers.order import Order
+from harness.loggers import logger_of
 from harness.prompts import Prompts
 from harness.references import Asked, references
 from harness.refusals import Refusal, reason_against_cell, told
 from harness.report import checked, summary_table, write_report
-from harness.runner import Finished, run
+from harness.runner import Finished
 from harness.terminal import Progress, say, show_summary
+from harness.workers.terms import Terms
+from tasks.base import TaskError
 
 
 def sweep(configs: Sequence[DictConfig]) -> None:
@@ -30,7 +34,11 @@ def sweep(configs: Sequence[DictConfig]) -> None:
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise UserError(f"limit={limit} leaves nothing to run: give the number of samples per cell, at least 1.")
     prompts, results_dir = Prompts(limit), Path(first.results_dir)
-    asked, refusals = _sorted_out(configs, prompts)
+    plain = OmegaConf.to_container(first, resolve=True)
+    assert isinstance(plain, dict)
+    terms = Terms.parse({str(key): value for key, value in plain.items()})
+    logger = logger_of(OmegaConf.to_container(first.logger, resolve=True), results_dir, str(first.name))
+    asked, refusals = sorted_out(configs, prompts)
     if not asked:
         raise UserError(" ".join(dict.fromkeys(refusal.reason for refusal in refusals)))
     beside, impossible = references(asked, prompts)
@@ -39,13 +47,16 @@ def sweep(configs: Sequence[DictConfig]) -> None:
     for note in notes:
         say(escape(note))
     cells = [*(each.cell for each in asked), *beside]
-    done = run(cells, results_dir, pick_device(first.device), prompts, Progress())
+    logger.started(cells)
+    order = Order(tuple(cells), results_dir, str(first.device), limit, terms)
+    done = launch(order, plain["launcher"], prompts, Progress(told=logger.progress))
     _report(done, str(first.name), results_dir, notes)
+    logger.finished(done.rows())
     if problems := [*refused, *_broken(done.rows())]:
         raise UserError(" ".join(problems))
 
 
-def _sorted_out(configs: Sequence[DictConfig], prompts: Prompts) -> tuple[list[Asked], list[Refusal]]:
+def sorted_out(configs: Sequence[DictConfig], prompts: Prompts) -> tuple[list[Asked], list[Refusal]]:
     """The cells that can be run, and those that cannot."""
     asked: list[Asked] = []
     refusals: list[Refusal] = []
@@ -56,7 +67,7 @@ def _sorted_out(configs: Sequence[DictConfig], prompts: Prompts) -> tuple[list[A
         try:
             cell = Cell.parse(plain)
             reason = reason_against_cell(cell, prompts)
-        except CellError as error:
+        except (CellError, TaskError) as error:
             reason = str(error)
         if reason:
             refusals.append(Refusal(str(plain["policy"].get("name")), reason))

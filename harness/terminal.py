@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pandas as pd
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.markup import escape
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from harness.count import Count
+from harness.plan import Job
 from harness.report import difference_text, interval_text, value_text
+
+PAUSE = 10.0  # seconds
+DROPPED = ("peak", "slots kept", "against dense")  # columns of the result table, in the order in which they go
 
 console = Console()
 
 
 class Progress:
-    """One bar over the tokens of the whole sweep, with time left; samples and cells are counted beside it."""
+    """One bar over the tokens of the whole sweep, with speed, time left and memory; cells and samples beside it.
 
-    def __init__(self, shown: bool | None = None) -> None:
+    Where nobody watches: a line on stdout when a batch is stored, and none within `PAUSE` seconds of the last.
+    ``told`` hears of all jobs whose rows are stored.
+    """
+
+    def __init__(self, shown: bool | None = None, told: Callable[[Sequence[Job]], None] | None = None) -> None:
         self.shown = console.is_terminal if shown is None else shown
+        self.told = told
+        self.count = Count()
+        self.last_line = time.monotonic()
         self.bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("tokens, {task.fields[speed]}"),
-            TimeElapsedColumn(),
+            TextColumn("{task.description}\n{task.fields[facts]}"),  # two lines, so that 80 columns hold the rest
+            BarColumn(bar_width=12),
+            TaskProgressColumn(),
+            TimeRemainingColumn(compact=True),
             TextColumn("left"),
-            TimeRemainingColumn(),
             console=console,
             disable=not self.shown,
         )
@@ -41,22 +53,34 @@ class Progress:
         if tokens == 0:
             yield
             return
-        self.task = self.bar.add_task("planning", total=tokens, speed="")
+        self.count = Count(tokens)
+        self.task = self.bar.add_task("planning", total=tokens, facts="")
         with self.bar:
             yield
 
     def say(self, what: str) -> None:
-        """What is being worked on now."""
-        self.bar.update(self.task, description=what)
+        """What is being worked on now: a batch begins. A batch that did not finish before it counts no more."""
+        self.count.begin()
+        self.bar.update(self.task, description=escape(what))
 
     def fed(self, tokens: int) -> None:
         """So many tokens went through the model."""
-        self.bar.advance(self.task, tokens)
-        speed = self.bar.tasks[self.task].speed
-        self.bar.update(self.task, speed=f"{speed:,.0f}/s" if speed else "")
+        self.count.feed(tokens)
+        self._show()
 
-    def finished(self, jobs: Sequence[object]) -> None:
-        """These rows are in the store."""
+    def finished(self, jobs: Sequence[Job]) -> None:
+        """The rows of these jobs are in the store."""
+        self.count.settle(jobs)
+        self._show()
+        if not self.shown and time.monotonic() - self.last_line >= PAUSE:
+            self.last_line = time.monotonic()
+            say(escape(f"{self.count.share:.0%} · {self.count.facts()}"))
+        if self.told:
+            self.told(jobs)
+
+    def _show(self) -> None:
+        if self.shown:
+            self.bar.update(self.task, completed=self.count.done, facts=self.count.facts())
 
 
 def say(text: str) -> None:
@@ -65,21 +89,43 @@ def say(text: str) -> None:
 
 
 def show_summary(summary: pd.DataFrame) -> None:
-    """The result table: one line per cell and metric, means with 95 % intervals; reference lines are dim."""
+    """The result table: one line per cell and metric, means with 95 % intervals; reference lines are dim.
+
+    A narrow console gets fewer columns: they go in the order of `DROPPED`, until the rest fits or none is left to drop.
+    """
     for panel, lines in summary.groupby(["task", "metric", "prompt"], sort=False):
         task, metric, prompt = map(str, panel)
         shown = "perplexity" if metric == "nll" else metric
+        columns = fitting(_columns(lines, shown), console.width)
         table = Table(title=f"{task}: {shown}, prompt {prompt}, 95 % intervals", title_justify="left")
-        table.add_column("policy", no_wrap=True, min_width=max(map(len, lines["label"])))
-        table.add_column("budget")
-        for column in (shown, "interval", "against dense", "samples", "slots kept", "peak"):
-            table.add_column(column, justify="right")
+        for number, heading in enumerate(columns):
+            table.add_column(heading, justify="left" if number < 2 else "right", no_wrap=number > 0, overflow="fold")
+        dim = lines["dense"].astype(bool) | lines["reference"].astype(bool)
         last_of_budget = ~lines["budget"].duplicated(keep="last")
-        for line, last in zip(lines.to_dict("records"), last_of_budget, strict=True):
-            table.add_row(
-                str(line["label"]), str(line["budget"]),
-                value_text(line), interval_text(line), difference_text(line),
-                str(line["n"]), f"{line['slots_kept_max']:.0f}", f"{line['slots_peak']:.0f}",
-                style="dim" if line["dense"] or line["reference"] else "", end_section=bool(last),
-            )  # fmt: skip
+        for texts, is_dim, last in zip(zip(*columns.values(), strict=True), dim, last_of_budget, strict=True):
+            table.add_row(*map(escape, texts), style="dim" if is_dim else "", end_section=bool(last))
         console.print(table)
+
+
+def fitting(columns: Mapping[str, list[str]], width: int) -> dict[str, list[str]]:
+    """Headings and texts without the first of `DROPPED`, as many as must go for a table of ``width`` characters."""
+    kept = dict(columns)
+    for name in DROPPED:
+        if 1 + sum(3 + max(map(len, [heading, *texts])) for heading, texts in kept.items()) <= width:
+            break
+        kept.pop(name)
+    return kept
+
+
+def _columns(lines: pd.DataFrame, shown: str) -> dict[str, list[str]]:
+    records = lines.to_dict("records")
+    return {
+        "policy": [str(line["label"]) for line in records],
+        "budget": [str(line["budget"]) for line in records],
+        shown: [value_text(line) for line in records],
+        "interval": [interval_text(line) for line in records],
+        "against dense": [difference_text(line) for line in records],
+        "samples": [str(line["n"]) for line in records],
+        "slots kept": [f"{line['slots_kept_max']:.0f}" for line in records],
+        "peak": [f"{line['slots_peak']:.0f}" for line in records],
+    }

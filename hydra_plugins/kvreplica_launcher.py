@@ -24,12 +24,23 @@ class SweepLauncher(Launcher):  # type: ignore[misc]
         self.context, self.config, self.gather = hydra_context, config, task_function
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Hydra's hook: all jobs of the sweep, as lists of overrides."""
-        compose = self.context.config_loader.load_sweep_config
-        configs = [compose(self.config, list(overrides)) for overrides in job_overrides]
-        for config in configs:
+        """Hydra's hook: all jobs of the sweep, as lists of overrides; each may be an experiment of many grids."""
+        jobs = [(config, overrides) for overrides in job_overrides for config in self._written_out(list(overrides))]
+        for config, _ in jobs:
             self.gather(config)
-        return [_done(config, overrides) for config, overrides in zip(configs, job_overrides, strict=True)]
+        return [_done(config, overrides) for config, overrides in jobs]
+
+    def _written_out(self, overrides: list[str]) -> list[DictConfig]:
+        def compose(typed: Sequence[str]) -> DictConfig:
+            config: DictConfig = self.context.config_loader.load_sweep_config(self.config, list(typed))
+            return config
+
+        config = compose(overrides)
+        if "grids" not in config:
+            return [config]
+        from harness.grids import jobs  # Hydra imports plugins for every command; experiments are rare
+
+        return list(jobs(config, overrides, config.hydra.runtime.choices.scale, compose))
 
 
 def _done(config: DictConfig, overrides: Sequence[str]) -> Any:

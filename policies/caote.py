@@ -7,7 +7,7 @@ renormalising moves the output X = sum h v by exactly h_j / (1 - h_j) * |X - v_j
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -40,7 +40,8 @@ def centred_values(view: CacheView) -> Tensor:
     """
     newest = view.positions.argmax(-1)[..., None, None].expand(-1, -1, 1, view.values.shape[-1])
     values = view.values.float()
-    return (values - values.gather(2, newest)).masked_fill(~view.filled.unsqueeze(-1), 0.0)
+    centred = values - values.gather(2, newest)
+    return centred if view.is_full else centred.masked_fill(~view.filled.unsqueeze(-1), 0.0)
 
 
 def output_change(mass: Tensor, values: Tensor, output: Tensor) -> Tensor:
@@ -49,7 +50,7 @@ def output_change(mass: Tensor, values: Tensor, output: Tensor) -> Tensor:
     The distance is taken directly, not expanded into |v|^2 - 2 v.X + |X|^2: the expansion loses half of the digits
     where values are nearly equal, which is where the ranking is decided.
     """
-    distance: Tensor = torch.linalg.vector_norm(values - output, dim=-1)
+    distance = torch.cdist(values, output, compute_mode="donot_use_mm_for_euclid_dist").squeeze(-1)
     change = mass / (1 - mass).clamp(min=1 - NEVER_EVICT_ABOVE) * distance
     return change.masked_fill(mass > NEVER_EVICT_ABOVE, torch.inf)
 
@@ -57,6 +58,8 @@ def output_change(mass: Tensor, values: Tensor, output: Tensor) -> Tensor:
 @dataclass(frozen=True)
 class CAOTE:
     """X = the base scores' own weighted mean of values (Eq. 21), all slots included (A-11)."""
+
+    layers_as_rows: ClassVar[bool] = True
 
     def correct(self, scores: Tensor, view: CacheView) -> Tensor:
         """(R, H, N)."""
@@ -68,6 +71,8 @@ class CAOTE:
 @dataclass(frozen=True)
 class FastCAOTE:
     """X = the plain mean of the values."""
+
+    layers_as_rows: ClassVar[bool] = True
 
     def correct(self, scores: Tensor, view: CacheView) -> Tensor:
         """(R, H, N)."""

@@ -29,6 +29,7 @@ class H2O:
 
     accumulate: Accumulate = "sum"
     nonnegative: ClassVar[bool] = True
+    layers_as_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.accumulate not in get_args(Accumulate):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +32,7 @@ class KeyDiff(Stateless):
 
     anchor: Anchor = "mean_normed"
     metric: Metric = "cosine"
+    layers_as_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.anchor not in get_args(Anchor):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,6 +15,8 @@ from policies.view import CacheView
 @dataclass(frozen=True)
 class L2(Stateless):
     """Score = minus the key's norm. Rotations such as RoPE do not change it; no attention is needed."""
+
+    layers_as_rows: ClassVar[bool] = True
 
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N), fp32 because in bf16 many norms tie."""

@@ -7,6 +7,7 @@ budget includes the sinks. Positions stay absolute, as in the KeyDiff and CAOTE 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -17,6 +18,8 @@ from policies.view import CacheView
 @dataclass(frozen=True)
 class Recency(Stateless):
     """Score = position of the token."""
+
+    layers_as_rows: ClassVar[bool] = True
 
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N): positions as fp32, exact up to 2^24 tokens; beyond, the tie rule still prefers the newer."""

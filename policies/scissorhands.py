@@ -24,6 +24,7 @@ class Scissorhands:
 
     history: int = 400  # observations
     nonnegative: ClassVar[bool] = True
+    layers_as_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.history < 1:

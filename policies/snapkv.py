@@ -19,7 +19,9 @@ PoolOrder = Literal["after_mean", "before_mean"]
 WindowSource = Literal["chunk", "carry"]
 
 
-def pool_neighbours(scores: Tensor, positions: Tensor, kernel: int, pool: Pooling) -> Tensor:
+def pool_neighbours(
+    scores: Tensor, positions: Tensor, kernel: int, pool: Pooling, no_slot_is_empty: bool = False
+) -> Tensor:
     """Pool along slots sorted by position (neighbours in the cache, not necessarily in the text).
 
     ``scores``, ``positions``: (R, H, N), empty slots at position -1. ``avg`` pads with zeros and always divides by
@@ -29,16 +31,15 @@ def pool_neighbours(scores: Tensor, positions: Tensor, kernel: int, pool: Poolin
         return scores.masked_fill(positions < 0, 0.0)
     order = positions.argsort(dim=-1)  # empty slots come first, so they pad the left edge
     filled = positions.gather(-1, order) >= 0
-    line = scores.gather(-1, order)
-    half = kernel // 2
-    if pool == "max":
-        smooth = F.max_pool1d(line.masked_fill(~filled, -torch.inf), kernel, stride=1, padding=half)
-    else:
-        smooth = F.avg_pool1d(line.masked_fill(~filled, 0.0), kernel, stride=1, padding=half)
-        if pool == "avg_nopad":
-            present = F.avg_pool1d(filled.to(line.dtype), kernel, stride=1, padding=half)
-            smooth = smooth / present.clamp(min=0.5 / kernel)
-    smooth = smooth.masked_fill(~filled, 0.0)
+    line, half = scores.gather(-1, order), kernel // 2
+    if not no_slot_is_empty:
+        line = line.masked_fill(~filled, -torch.inf if pool == "max" else 0.0)
+    smooth = (F.max_pool1d if pool == "max" else F.avg_pool1d)(line, kernel, stride=1, padding=half)
+    if pool == "avg_nopad":
+        present = F.avg_pool1d(filled.to(line.dtype), kernel, stride=1, padding=half)
+        smooth = smooth / present.clamp(min=0.5 / kernel)
+    if not no_slot_is_empty:
+        smooth = smooth.masked_fill(~filled, 0.0)
     return torch.empty_like(smooth).scatter_(-1, order, smooth)
 
 
@@ -64,6 +65,7 @@ class SnapKV(Stateless):
     pool_order: PoolOrder = "after_mean"
     window_source: WindowSource = "chunk"
     nonnegative: ClassVar[bool] = True
+    layers_as_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.window < 1:
@@ -105,7 +107,8 @@ class SnapKV(Stateless):
             pooled = pooled.masked_fill(pooled >= view.per_row(view.lengths) - self.window, -1)
         by_head = self._window_sums(view)  # (R, H, G, N)
         if self.pool_order == "after_mean":
-            return pool_neighbours(by_head.mean(2), pooled, self.kernel, self.pool)
+            full = view.is_full and self.pool_over == "all"
+            return pool_neighbours(by_head.mean(2), pooled, self.kernel, self.pool, no_slot_is_empty=full)
         each = pooled.unsqueeze(2).expand(by_head.shape)
         return (
             pool_neighbours(by_head.flatten(1, 2), each.flatten(1, 2), self.kernel, self.pool).view_as(by_head).mean(2)

@@ -24,6 +24,7 @@ class TOVA(Stateless):
 
     heads: Heads = "kv"
     nonnegative: ClassVar[bool] = True
+    layers_as_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.heads not in get_args(Heads):

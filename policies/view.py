@@ -87,6 +87,11 @@ class CacheView:
         """(R, H, N) bool: slots that hold a token."""
         return self.positions >= 0
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no slot of any row is empty, as far as can be known without asking the device."""
+        return min(self.counts) == self.positions.shape[-1]
+
     def per_row(self, numbers: tuple[int, ...]) -> Tensor:
         """One host number per row as a (R, 1, 1) int64 tensor on the cache's device."""
         return self.positions.new_tensor(numbers).long().view(-1, 1, 1)

@@ -7,14 +7,43 @@ from __future__ import annotations
 
 import inspect
 
-from tasks.base import Sample, Task, TaskError, Tokenizer
+from tasks.base import Likelihood, Sample, Task, TaskError, Tokenizer
 from tasks.book_perplexity import BookPerplexity
+from tasks.booksum import BookSum
+from tasks.buzz import Buzz
 from tasks.checks import nearest
+from tasks.gsm8k import Gsm8k
+from tasks.hashevict import HashEvict
+from tasks.lm_eval_task import LmEvalTask
+from tasks.longbench import LongBench
+from tasks.lost_in_the_middle import DocumentQuestions, KeyValueRetrieval
+from tasks.mini.suite import MINI_SUITE
+from tasks.multiple_choice import MultipleChoice
+from tasks.needle import Needle
 from tasks.niah import NeedleInAHaystack
+from tasks.ruler import Ruler
+from tasks.wikitext import WikiText
 
-__all__ = ["TASKS", "Sample", "Task", "TaskError", "Tokenizer", "build", "summary"]
+__all__ = ["TASKS", "Likelihood", "Sample", "Task", "TaskError", "Tokenizer", "build", "summary"]
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (BookPerplexity, NeedleInAHaystack)}
+_ALL: tuple[type[Task], ...] = (
+    BookPerplexity,
+    BookSum,
+    Buzz,
+    DocumentQuestions,
+    Gsm8k,
+    HashEvict,
+    KeyValueRetrieval,
+    LmEvalTask,
+    LongBench,
+    MultipleChoice,
+    Needle,
+    NeedleInAHaystack,
+    Ruler,
+    WikiText,
+    *MINI_SUITE,
+)
+TASKS: dict[str, type[Task]] = {task.name: task for task in _ALL}
 
 
 def build(name: str, **parameters: object) -> Task:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol
+
+Mode = Literal["generate", "perplexity", "continuations"]
+WHOLE_CONTEXT = 2**31  # for `Sample.longest`: cut only what the model has no positions for
 
 
 class TaskError(ValueError):
@@ -24,32 +27,85 @@ class Sample:
 
     ``id`` is unique within the task and stable across runs, machines and ``limit``. Samples with the same
     ``document`` are not independent: statistics resample documents, not samples. ``axes`` are the coordinates
-    that figures group by (length, depth, …).
+    that figures group by (length, depth, …); ``details`` is what only the scorer needs, and is not stored.
+
+    From text to tokens (`harness.wording`), in this order: the middle of ``prompt`` is cut out down to ``longest``
+    tokens; ``system`` and ``prompt`` become messages of the model's chat format where ``chat`` says so and the model
+    has one; ``answer_prefix`` follows; the first ``truncate_to`` tokens are kept.
     """
 
     id: str
     prompt: str
     references: tuple[str, ...] = ()
-    max_new_tokens: int = 0  # tokens; 0 for tasks that score the prompt itself (perplexity)
-    truncate_to: int | None = None  # tokens; the runner keeps the first so many of the encoded prompt
+    max_new_tokens: int = 0  # tokens; 0 for tasks that score given text
+    min_new_tokens: int = 0  # tokens; no stop token is chosen before
+    stop_tokens: tuple[str, ...] = ()  # texts; the last token of each also ends the generation
+    until: tuple[str, ...] = ()  # texts; generation ends once one occurs, and the prediction is what stands before it
+    continuations: tuple[str, ...] = ()  # in mode "continuations": texts whose likelihood after the prompt is asked
+    chat: bool = False  # whether the prompt is one user message
+    system: str = ""  # the message before it, with ``chat`` only
+    answer_prefix: str = ""  # the start of the answer, given to the model
+    longest: int | None = None  # tokens; beyond (or beyond the model's context) the middle is cut out. None: never cut
+    truncate_to: int | None = None  # tokens; the first so many of the encoded prompt
     document: str = ""
     axes: Mapping[str, str | int | float] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
-@runtime_checkable
-class Task(Protocol):
-    """A frozen dataclass whose fields are its protocol: they enter the identity of every cell that uses it."""
+@dataclass(frozen=True)
+class Likelihood:
+    """Of one continuation after its prompt. ``greedy``: whether the model would have said exactly this."""
+
+    nats: float  # log likelihood, natural logarithm, all tokens together
+    tokens: int
+    greedy: bool
+
+
+class Task:
+    """The base of every task: a frozen dataclass whose fields are its protocol and enter the identity of its cells.
+
+    ``name`` is what it is built by, ``label`` what tables call it: one task may stand for many data sets. ``mode`` and
+    ``metrics`` may be properties where they depend on the data set.
+    """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
     name: ClassVar[str]
     version: ClassVar[str]  # raised by hand whenever prompts, data or scoring change
-    mode: ClassVar[Literal["generate", "perplexity"]]
-    metrics: ClassVar[tuple[str, ...]]  # names of the scores, the headline metric first
+    places: ClassVar[tuple[str, ...]] = ("data",)  # fields that say where data lies; `revision` says what lies there
+
+    @property
+    def label(self) -> str:
+        """What rows, tables and figures call it: ``longbench/qasper``."""
+        return self.name
+
+    @property
+    def mode(self) -> Mode:
+        """What a model is asked for: text, the likelihood of the prompt, or that of continuations."""
+        return "generate"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the scores, the headline metric first."""
+        raise NotImplementedError
+
+    def revision(self) -> Mapping[str, str]:
+        """Content hashes of what decides outputs besides fields and code: ``data``, ``prompts``, ``metrics``.
+
+        Raises `TaskError` where the data is not on this machine.
+        """
+        raise NotImplementedError
 
     def samples(self, tokenizer: Tokenizer) -> Sequence[Sample]:
-        """All samples, in an order whose every prefix covers the axes evenly (so that ``limit`` stays fair)."""
-        ...
+        """All samples, in an order whose every prefix covers the axes evenly (so that ``limit`` stays fair).
 
-    def score(self, sample: Sample, prediction: str) -> dict[str, float]:
-        """Each metric of ``metrics`` in [0, 1]; never called in perplexity mode."""
-        ...
+        Raises `TaskError` for missing or corrupt data, naming file and row.
+        """
+        raise NotImplementedError
+
+    def score(self, sample: Sample, prediction: str) -> Mapping[str, float]:
+        """Each metric of ``metrics`` for a generated text; mode "generate" only."""
+        raise TaskError(f"{self.label} asks for no text (mode {self.mode}), so there is no prediction to score.")
+
+    def score_continuations(self, sample: Sample, likelihoods: Sequence[Likelihood]) -> Mapping[str, float]:
+        """Each metric of ``metrics`` for the likelihood of each continuation; mode "continuations" only."""
+        raise TaskError(f"{self.label} asks for no likelihoods (mode {self.mode}), so there is nothing to score.")

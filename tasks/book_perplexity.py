@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NoReturn
+from typing import ClassVar
 
-from tasks.base import Sample, TaskError, Tokenizer
+from tasks import revision
+from tasks.base import Mode, Sample, Task, TaskError, Tokenizer
 from tasks.checks import whole
-from tasks.novels import Novel, novels
+from tasks.novels import BOOKS, Novel, novels
 
 
 @dataclass(frozen=True)
-class BookPerplexity:
+class BookPerplexity(Task):
     """Book perplexity: how well the text of held-out novels is predicted, in nats per token.
 
     Windows of ``length`` tokens (special tokens included) start at paragraphs, evenly spaced in each novel,
@@ -21,7 +22,7 @@ class BookPerplexity:
 
     name: ClassVar[str] = "book_perplexity"
     version: ClassVar[str] = "1"
-    mode: ClassVar[Literal["generate", "perplexity"]] = "perplexity"
+    mode: ClassVar[Mode] = "perplexity"
     metrics: ClassVar[tuple[str, ...]] = ("nll",)
 
     length: int = 1024  # tokens
@@ -31,11 +32,12 @@ class BookPerplexity:
         object.__setattr__(self, "length", whole("book_perplexity.length", self.length, 2))
         object.__setattr__(self, "windows", whole("book_perplexity.windows", self.windows, 1))
 
+    def revision(self) -> dict[str, str]:
+        """The novels."""
+        return {"data": revision.of_files(*BOOKS)}
+
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         return [self._sample(tokenizer, window) for window in range(self.windows)]
-
-    def score(self, sample: Sample, prediction: str) -> NoReturn:
-        raise TaskError("book_perplexity scores no predictions: the runner measures nll on the prompt itself.")
 
     def _sample(self, tokenizer: Tokenizer, window: int) -> Sample:
         turn, book = divmod(window, len(novels()))

@@ -11,7 +11,8 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-_DATA = json.loads(Path(__file__).with_name("needles.json").read_text(encoding="utf-8"))
+WORDINGS = Path(__file__).with_name("needles.json")
+_DATA = json.loads(WORDINGS.read_text(encoding="utf-8"))
 DIGITS = 5
 
 

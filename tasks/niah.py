@@ -6,19 +6,20 @@ import random
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from tasks.base import Sample, TaskError, Tokenizer
+from tasks import revision
+from tasks.base import Sample, Task, TaskError, Tokenizer
 from tasks.checks import distinct, grid, listed, nearest, whole
 from tasks.haystack import Haystack, most_that_fit
-from tasks.needles import FORMS, KEYS, Fact, draw_facts
-from tasks.novels import novels, passage
+from tasks.needles import FORMS, KEYS, WORDINGS, Fact, draw_facts
+from tasks.novels import BOOKS, novels, passage
 
 WORDS_PER_NEEDLE = 4  # the least text that still counts as a haystack
 
 
 @dataclass(frozen=True)
-class NeedleInAHaystack:
+class NeedleInAHaystack(Task):
     """Needle in a haystack: recall the number of one key among several, hidden in pages of a held-out novel.
 
     Lengths are tokens of the whole prompt (special tokens and question included) as the tokenizer encodes it; a
@@ -33,7 +34,6 @@ class NeedleInAHaystack:
 
     name: ClassVar[str] = "niah"
     version: ClassVar[str] = "1"
-    mode: ClassVar[Literal["generate", "perplexity"]] = "generate"
     metrics: ClassVar[tuple[str, ...]] = ("string_match",)
 
     lengths: tuple[int, ...] = (512, 1024)  # tokens
@@ -60,6 +60,10 @@ class NeedleInAHaystack:
         }
         for field, value in checked.items():
             object.__setattr__(self, field, value)
+
+    def revision(self) -> dict[str, str]:
+        """The novels, and the wordings of needles and questions."""
+        return {"data": revision.of_files(*BOOKS), "prompts": revision.of_files(WORDINGS)}
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         """Repeats outermost: every prefix covers the grid as evenly as it can."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-SHELF = Path(__file__).with_name("books")
+BOOKS = tuple(sorted(Path(__file__).with_name("books").glob("*.txt.gz")))
 GAP = re.compile(r"\n\n+(?=\S)")
 
 
@@ -28,8 +28,7 @@ class Novel:
 @cache
 def novels() -> tuple[Novel, ...]:
     """All held-out novels, by name."""
-    paths = sorted(SHELF.glob("*.txt.gz"))
-    return tuple(Novel(path.name.removesuffix(".txt.gz"), _read(path)) for path in paths)
+    return tuple(Novel(path.name.removesuffix(".txt.gz"), _read(path)) for path in BOOKS)
 
 
 def _read(path: Path) -> str:

@@ -23,7 +23,7 @@ class Forced(Engine):
     """
 
     @torch.inference_mode()
-    def follow(self, row: Row, continuation: Sequence[int], prompting: Prompting) -> Ledger:
+    def watch(self, row: Row, continuation: Sequence[int], prompting: Prompting) -> Ledger:
         """Feed ``row.tokens``, then every token of ``continuation``; watchers see each pass and all its logits."""
         whole = replace(row, max_new_tokens=len(continuation))
         cohort = self.cohort([whole], prompting)
@@ -40,7 +40,7 @@ def follow(
     model: PreTrainedModel, row: Row, continuation: Sequence[int], prompting: Prompting, watchers: Sequence[Watcher]
 ) -> Ledger:
     """One watched run. Raises `EngineError` or `PolicyError` before anything is computed."""
-    return Forced(model, watchers=watchers).follow(row, continuation, prompting)
+    return Forced(model, watchers=watchers).watch(row, continuation, prompting)
 
 
 def dense_continuation(

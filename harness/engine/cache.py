@@ -8,13 +8,14 @@ its survivors are ever written: a one-shot prompt of T tokens needs no T slots p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from harness.engine.shelf import Shelf
 from policies.scorer import SlotState
 
 
@@ -31,6 +32,25 @@ class StateKey:
         return hash((self.name, self.group))
 
 
+@dataclass(frozen=True)
+class Heir:
+    """A group of a cohort that goes on with some of another's rows, and the group that it was part of."""
+
+    number: int
+    rows: slice  # in the cohort that goes on
+    was: int  # number of the old group
+    local: Tensor  # (r,) int64: the rows that are left, counted within the old group
+
+    def states(self, known: Iterable[StateKey]) -> list[tuple[StateKey, StateKey]]:
+        """The old group's states, and what they are called from now on."""
+        mine = [key for key in known if key.group == self.was]
+        return [(key, StateKey(key.name, self.rows, key.kind, self.number)) for key in mine]
+
+    def carried(self, known: Iterable[tuple[str, int]]) -> list[tuple[tuple[str, int], tuple[str, int]]]:
+        """The same for what is carried per row."""
+        return [((name, group), (name, self.number)) for name, group in known if group == self.was]
+
+
 States = Mapping[StateKey, Tensor]  # (r, H, fill + m, …) each: slots, then the chunk
 
 
@@ -40,10 +60,11 @@ class SlotLayer(CacheLayerMixin):
     is_compileable = False
     is_sliding = False
 
-    def __init__(self, capacity: int, tail: int) -> None:
+    def __init__(self, capacity: int, tail: int, shelf: Shelf, index: int) -> None:
         super().__init__()
         self.capacity = capacity  # N, slots that may persist
         self.tail = max(1, tail)  # B, widest chunk after the first; its last slot takes writes that must vanish
+        self.shelf, self.index = shelf, index
         self.fill = 0
         self.states: dict[StateKey, Tensor] = {}  # (r, H, N + B, …) each
         self.carried: dict[tuple[str, int], Tensor] = {}  # by name and number of the group: (r, …) each
@@ -52,11 +73,12 @@ class SlotLayer(CacheLayerMixin):
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Allocate once, at the first chunk, when shapes, dtype and device are known."""
-        rows, heads, _, width = key_states.shape
-        slots = self.capacity + self.tail
-        self.keys = key_states.new_zeros(rows, heads, slots, width)
-        self.values = value_states.new_zeros(rows, heads, slots, value_states.shape[-1])
-        self.positions = torch.full((rows, heads, slots), -1, dtype=torch.int32, device=key_states.device)
+        self._take_place(key_states, value_states, len(key_states))
+
+    def _take_place(self, keys: Tensor, values: Tensor, rows: int) -> None:
+        self.shelf.allocate(keys, values, rows, self.capacity + self.tail)
+        self.keys, self.values = self.shelf.keys[self.index], self.shelf.values[self.index]
+        self.positions = self.shelf.positions[self.index]
         self.is_initialized = True
 
     def update(
@@ -80,8 +102,8 @@ class SlotLayer(CacheLayerMixin):
     def state(self, key: StateKey) -> Tensor:
         """(r, H, fill, …): a group's state for the slots, without the chunk; zeros before the first chunk."""
         if key not in self.states:
-            here = self.keys[key.rows]
-            self.states[key] = here.new_zeros(*here.shape[:3], *key.kind.shape, dtype=key.kind.dtype)
+            rows = key.rows.stop - key.rows.start
+            self.states[key] = self.shelf.state(key.name, key.group, rows, key.kind)[self.index]
         return self.states[key][:, :, : self.fill]
 
     def attended(self) -> tuple[Tensor, Tensor]:
@@ -101,11 +123,7 @@ class SlotLayer(CacheLayerMixin):
         """
         keys, values = shared.attended()
         rows, heads, slots = kept.shape
-        room = self.capacity + self.tail
-        self.keys = keys.new_zeros(rows, heads, room, keys.shape[-1])
-        self.values = values.new_zeros(rows, heads, room, values.shape[-1])
-        self.positions = torch.full((rows, heads, room), -1, dtype=torch.int32, device=kept.device)
-        self.is_initialized = True
+        self._take_place(keys, values, rows)
         self.fill = widest_target
         rank = torch.where(kept, kept.cumsum(-1) - 1, self.fill).clamp(max=self.fill)
         index = torch.zeros(rows, heads, self.fill + 1, dtype=torch.long, device=kept.device)
@@ -117,10 +135,19 @@ class SlotLayer(CacheLayerMixin):
         self.keys[:, :, : self.fill] = keys[row, head, index]
         self.values[:, :, : self.fill] = values[row, head, index]
         self.positions[..., : self.fill] = positions.gather(-1, index).masked_fill(empty, -1)
+        self.positions[..., self.fill :] = -1
         for key, state in states.items():
             self.state(key)
             here = index[key.rows].view(*index[key.rows].shape, *(1 for _ in key.kind.shape))
             self.states[key][:, :, : self.fill] = state.gather(2, here.expand(*here.shape[:3], *key.kind.shape))
+
+    def arrived(self, chunk_positions: Tensor) -> Tensor:
+        """(R, H, fill + m) bool: a chunk in the tail that `update` put there in another view of these slots. Its
+        ``chunk_positions`` (R, m) are written; what is filled, chunk included, is returned."""
+        tail = slice(self.fill, self.fill + chunk_positions.shape[-1])
+        self.chunk_keys, self.chunk_values = self.keys[:, :, tail].clone(), self.values[:, :, tail].clone()
+        self.positions[..., tail] = chunk_positions.unsqueeze(1)
+        return self.positions[..., : tail.stop] >= 0
 
     def append(self, chunk_positions: Tensor, states: States) -> None:
         """Every row keeps the whole chunk right behind its slots: the case without eviction and without padding.
@@ -146,9 +173,7 @@ class SlotLayer(CacheLayerMixin):
         storage cannot overflow, and the ledger, which counts ``kept``, reports it.
         """
         destination = self._destinations(kept, targets, widest_target, chunk_positions.shape[-1])  # (R, H, m)
-        wide = destination.unsqueeze(-1)
-        self.keys.scatter_(2, wide.expand_as(self.chunk_keys), self.chunk_keys)
-        self.values.scatter_(2, wide.expand_as(self.chunk_values), self.chunk_values)
+        self._place(destination)
         self.slot_positions.masked_fill_(~kept[..., : self.fill], -1)
         self.positions.scatter_(2, destination, chunk_positions.unsqueeze(1).expand_as(destination).contiguous())
         self.positions[..., widest_target:] = -1
@@ -158,6 +183,14 @@ class SlotLayer(CacheLayerMixin):
             index = destination[key.rows].view(*chunk.shape[:3], *(1 for _ in key.kind.shape)).expand_as(chunk)
             self.states[key].scatter_(2, index, chunk)
         self.fill = widest_target
+
+    def _place(self, destination: Tensor) -> None:
+        """Copy the chunk's keys and values, whole vectors, to these (R, H, m) slots."""
+        rows, heads, slots, _ = self.keys.shape
+        first = torch.arange(rows * heads, device=destination.device).view(rows, heads, 1) * slots
+        flat = (destination + first).flatten()
+        for stored, chunk in ((self.keys, self.chunk_keys), (self.values, self.chunk_values)):
+            stored.view(-1, stored.shape[-1]).index_copy_(0, flat, chunk.reshape(-1, stored.shape[-1]))
 
     def _destinations(self, kept: Tensor, targets: Tensor, widest_target: int, width: int) -> Tensor:
         """(R, H, m): the k-th survivor of a head goes to its k-th free slot; everything else to the trash slot."""
@@ -174,6 +207,20 @@ class SlotLayer(CacheLayerMixin):
         table.scatter_(-1, free_rank, index.expand_as(free))
         table[..., width] = trash
         return table.gather(-1, torch.where(new, new.cumsum(-1) - 1, width))
+
+    def take_over(self, whole: SlotLayer, rows: Tensor, fill: int, heirs: Sequence[Heir]) -> None:
+        """Begin where ``whole`` stands, for its rows ``rows`` (r,) int64 only."""
+        self._take_place(whole.keys, whole.values, len(rows))
+        room = slice(0, self.capacity + self.tail)
+        self.keys.copy_(whole.keys[rows, :, room])
+        self.values.copy_(whole.values[rows, :, room])
+        self.positions.copy_(whole.positions[rows, :, room])
+        self.fill = fill
+        for heir in heirs:
+            for old, new in heir.states(whole.states):
+                self.state(new)
+                self.states[new].copy_(whole.states[old][heir.local, :, room])
+            self.carried |= {new: whole.carried[old][heir.local] for old, new in heir.carried(whole.carried)}
 
     def release(self) -> None:
         """Let go of the model's own tensors, which of a one-shot prompt are the whole prompt."""

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from harness.engine.cache import SlotCache, SlotLayer, StateKey
+from harness.engine.fold import Fold
 from harness.engine.ragged import RaggedLayer
 from harness.engine.rope import CacheRope
 from harness.engine.rows import Prompting, Row
+from harness.engine.shelf import Shelf
 from harness.engine.sight import Sight
 from harness.engine.step import Feed
 from harness.engine.support import reason_against
@@ -34,6 +36,10 @@ class Future(Protocol):
 
     def of(self, layer: int, rows: Sequence[int], lengths: Sequence[int]) -> Tensor:
         """(r, H, T + new): to each place from all passes after the first ``lengths`` tokens of these rows."""
+        ...
+
+    def for_rows(self, rows: Sequence[int]) -> Future:
+        """Of some of the rows."""
         ...
 
 
@@ -84,8 +90,12 @@ class Cohort:
         capacity = self._capacity()
         self.uniform = all(row.policy.uniform for row in rows)
         self.layers = layers
+        self.shelf = Shelf(layers)
         self.cache = SlotCache(
-            layers=[SlotLayer(capacity, tail) if self.uniform else RaggedLayer() for _ in range(layers)]
+            layers=[
+                SlotLayer(capacity, tail, self.shelf, index) if self.uniform else RaggedLayer()
+                for index in range(layers)
+            ]
         )
         self.counts = [0] * len(rows)  # slots filled, the same for all layers and heads
         self.lengths = [0] * len(rows)  # tokens fed
@@ -95,12 +105,14 @@ class Cohort:
         self.feed: Feed
         self.phase: Phase = "prompt"
         self.targets: tuple[int, ...]
+        self.fold: Fold | None = None  # all layers of the decode step at hand, where they settle together
         self.watchers: Sequence[Watcher] = ()
         self.rope: CacheRope | None = None  # positions inside the cache, set by the driver where a policy asks for them
         self.passes = 0  # forward passes begun
         self.future: Future | None = None  # for the oracle
         self.fed = torch.zeros(len(rows), max(row.total_tokens for row in rows), dtype=torch.long, device=device)
-        self.kept_before: Tensor  # (R, T) int32: layers of this pass that kept a token in some head (K-VEC)
+        # (R, T) int32: layers of this pass that kept a token in some head; only kept for K-VEC
+        self.kept_before = torch.zeros(len(rows), 0, dtype=torch.int32, device=device)
 
     @property
     def fill(self) -> int:
@@ -111,10 +123,14 @@ class Cohort:
         """Fix everything that all layers of this pass share."""
         self.feed, self.phase = feed, phase
         self.passes += 1
-        self.kept_before = torch.zeros_like(self.fed, dtype=torch.int32)
-        for row, width in enumerate(feed.widths):
-            if width:
-                self.fed[row, self.lengths[row] : self.lengths[row] + width] = feed.tokens[row, -width:]
+        if self.counts_layers:
+            self.kept_before = torch.zeros_like(self.fed, dtype=torch.int32)
+        if feed.is_even:
+            self.fed.scatter_(1, feed.positions.long(), feed.tokens)
+        else:
+            for row, width in enumerate(feed.widths):
+                if width:
+                    self.fed[row, self.lengths[row] : self.lengths[row] + width] = feed.tokens[row, -width:]
         self.lengths = [length + width for length, width in zip(self.lengths, feed.widths, strict=True)]
         arrived = [count + width for count, width in zip(self.counts, feed.widths, strict=True)]
         limits = list(arrived)
@@ -125,6 +141,7 @@ class Cohort:
         self.targets = tuple(map(min, arrived, limits))
         self._sight: Sight | None = None
         self.targets_tensor = torch.tensor(self.targets, device=self.device).view(-1, 1, 1)
+        self.fold = Fold.of(self) if phase == "decode" else None
 
     @property
     def prompt_passes(self) -> list[int]:
@@ -227,6 +244,8 @@ class Cohort:
 
     def finish(self) -> None:
         """After all layers: the slots now filled."""
+        if self.fold is not None:
+            self.fold.settle()
         self.counts = list(self.targets)
         self.tally.close_step()
 

@@ -1,4 +1,4 @@
-"""What a run listens for while prompts are read: the next token, or the loss of every token."""
+"""What a run listens for while prompts are read: what comes next, or the loss of every token."""
 
 from __future__ import annotations
 
@@ -26,30 +26,33 @@ class Listener(Protocol):
         ...
 
 
-class NextTokens:
-    """Each row's greedy token after its last chunk."""
+class NextLogits:
+    """The logits that follow each row's last chunk: (vocabulary,) tensors, one for each row."""
 
     logits_to_keep = 1
 
-    def __init__(self, following: list[int]) -> None:
-        self.following = following
+    def __init__(self, following: list[Tensor | None]) -> None:
+        self._following = following
 
     @classmethod
-    def of(cls, rows: int) -> NextTokens:
+    def of(cls, rows: int) -> NextLogits:
         """Nothing heard yet."""
-        return cls([0] * rows)
+        return cls([None] * rows)
 
     def hear(self, cohort: Cohort, number: int, logits: Tensor) -> None:
         """Only the pass that ends a prompt matters."""
-        ends = [row for row, passes in enumerate(cohort.prompt_passes) if number == passes - 1]
-        if ends:
-            greedy = logits[:, -1].argmax(-1).tolist()
-            for row in ends:
-                self.following[row] = greedy[row]
+        for row, passes in enumerate(cohort.prompt_passes):
+            if number == passes - 1:
+                self._following[row] = logits[row, -1].clone()
 
-    def handed_on(self, rows: Sequence[int]) -> NextTokens:
-        """The same tokens."""
-        return NextTokens([self.following[row] for row in rows])
+    def handed_on(self, rows: Sequence[int]) -> NextLogits:
+        """The same logits."""
+        return NextLogits([self._following[row] for row in rows])
+
+    @property
+    def following(self) -> Tensor:
+        """(R, vocabulary), once every prompt has been read."""
+        return torch.stack([logits for logits in self._following if logits is not None])
 
 
 class Losses:

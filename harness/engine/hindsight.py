@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from harness.engine.cohort import Cohort
-from harness.engine.hearing import NextTokens
+from harness.engine.hearing import NextLogits
 from harness.engine.layer_pass import LayerPass
 from harness.engine.rows import Prompting, Row
 from policies import DENSE
@@ -73,6 +73,10 @@ class FutureOfRows:
     hindsight: Hindsight
     prompts: Sequence[int]  # by row
 
+    def for_rows(self, rows: Sequence[int]) -> FutureOfRows:
+        """Of some of the rows."""
+        return replace(self, prompts=[self.prompts[row] for row in rows])
+
     def of(self, layer: int, rows: Sequence[int], lengths: Sequence[int]) -> Tensor:
         """(r, H, T + new)."""
         prompts = [self.prompts[row] for row in rows]
@@ -97,15 +101,17 @@ def look_ahead(engine: Engine, rows: Sequence[Row], prompting: Prompting) -> Hin
         [row.chunks(prompting) for row in asking.values()],
     )
     cohort.watchers = (recorder,)
-    heard = NextTokens.of(len(dense))
+    heard = NextLogits.of(len(dense))
     engine.read_prompts(cohort, heard)
-    engine.decode(cohort, heard.following)
+    for _ in engine.speak(cohort, heard.following):
+        pass
     number = {prompt: index for index, prompt in enumerate(asking)}
     return Hindsight(number, recorder.future(), list(zip(*recorder.lengths, strict=True)), prompting)
 
 
 def _prompt(row: Row, prompting: Prompting) -> Hashable:
-    return (tuple(row.tokens), row.max_new_tokens, tuple(row.chunks(prompting)))
+    ending = (row.max_new_tokens, row.min_new_tokens, row.stops, row.until, tuple(row.continuation))
+    return (tuple(row.tokens), ending, tuple(row.chunks(prompting)))
 
 
 def _after(passes: Tensor) -> Tensor:

@@ -41,11 +41,20 @@ def slot_attention(
         raise EngineError("The slot attention was called outside of the engine: use Engine.generate instead.")
     if kwargs.get("s_aux") is not None:
         raise EngineError("This model adds learned attention sinks to the softmax, which the engine does not compute.")
-    work = LayerPass.of(cohort, module.layer_idx, query, key, value, scaling, softcap)
+    return attended_and_settled(cohort, module.layer_idx, query, key, value, scaling, softcap), None
+
+
+def attended_and_settled(
+    cohort: Cohort, layer: int, query: Tensor, keys: Tensor, values: Tensor, scaling: float, softcap: float | None
+) -> Tensor:
+    """One layer's attention output (R, m, H·G, D). It has evicted, or will with all others when the pass ends."""
+    if cohort.fold is not None:
+        return cohort.fold.attend(query, keys, values, scaling, softcap)
+    work = LayerPass.of(cohort, layer, query, keys, values, scaling, softcap)
     work, spared = evict_first(work)
     output = work.attend()
     settle(work, spared)
-    return output, None
+    return output
 
 
 @contextmanager

@@ -7,11 +7,13 @@ layer has settled. What persists is what the policy kept; ``tensor.nbytes`` show
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin
 
-from harness.engine.cache import SlotLayer, StateKey, States
+from harness.engine.cache import Heir, SlotLayer, StateKey, States
 
 
 class RaggedLayer(CacheLayerMixin):
@@ -85,6 +87,18 @@ class RaggedLayer(CacheLayerMixin):
         self.fill = int(self.counts.max())
         self.is_initialized = True
 
+    def take_over(self, whole: RaggedLayer, rows: Tensor, fill: int, heirs: Sequence[Heir]) -> None:
+        """Begin where ``whole`` stands, for its rows ``rows`` (r,) int64 only."""
+        self.is_initialized = True
+        mine = _slots_of(whole.counts, rows)
+        self.keys, self.values, self.positions = whole.keys[mine], whole.values[mine], whole.positions[mine]
+        self.counts = whole.counts[rows]
+        self.fill = int(self.counts.max())
+        for heir in heirs:
+            for old, new in heir.states(whole.states):
+                self.states[new] = whole.states[old][_slots_of(whole.counts[old.rows], heir.local)]
+            self.carried |= {new: whole.carried[old][heir.local] for old, new in heir.carried(whole.carried)}
+
     def append(self, chunk_positions: Tensor, states: States) -> None:
         """Keep everything, padding aside."""
         chunk = chunk_positions.unsqueeze(1).expand(-1, self.counts.shape[1], -1)
@@ -123,3 +137,9 @@ class RaggedLayer(CacheLayerMixin):
         wide = packed.new_full((*counts.shape, self.fill, *packed.shape[1:]), empty)
         wide[here] = packed
         return wide
+
+
+def _slots_of(counts: Tensor, rows: Tensor) -> Tensor:
+    """(slots,) bool over the packed slots of ``counts`` (R, H): those of these rows."""
+    wanted = torch.zeros(len(counts), dtype=torch.bool, device=counts.device).index_fill_(0, rows, True)
+    return wanted.repeat_interleave(counts.sum(-1))

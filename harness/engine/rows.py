@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -56,13 +56,19 @@ class Row:
     """One sample under one policy.
 
     ``budget``: slots per layer and KV head that may persist; ignored by a dense policy. ``max_new_tokens = 0`` asks
-    for no generation.
+    for no generation. ``stops`` end a generation beside the engine's own stop tokens, but none of them is chosen among
+    the first ``min_new_tokens``; ``until`` is asked after every token whether what was said so far is enough.
+    ``continuation``: tokens whose likelihood after the prompt is asked, for `Engine.follow`.
     """
 
     tokens: Sequence[int]
     policy: Policy
     budget: int = 0
     max_new_tokens: int = 0
+    min_new_tokens: int = 0
+    stops: frozenset[int] = frozenset()
+    until: Callable[[Sequence[int]], bool] | None = None
+    continuation: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         if not self.tokens:
@@ -97,8 +103,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a row produced. ``nll`` are nats per predicted prompt token (perplexity runs), in order."""
+    """What a row produced. ``nll`` are nats per predicted token, of the prompt or of the continuation, in order."""
 
     ledger: Ledger
     tokens: list[int] = field(default_factory=list)
     nll: list[float] = field(default_factory=list)
+    greedy: bool = False  # whether every token of the continuation was the model's first choice

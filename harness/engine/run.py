@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -10,12 +11,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from harness.engine.cohort import Cohort, Phase
-from harness.engine.hearing import Listener, Losses, NextTokens
+from harness.engine.decode import Given, Greedy, Speaker, decode
+from harness.engine.hearing import Listener, Losses, NextLogits
 from harness.engine.hindsight import Hindsight, look_ahead
 from harness.engine.hook import refuse_unsupported, slots_enabled
 from harness.engine.ledger import Ledger
 from harness.engine.rope import CacheRope
-from harness.engine.rows import Outcome, Prompting, Row
+from harness.engine.rows import EngineError, Outcome, Prompting, Row
 from harness.engine.sharing import Family, Shared, share
 from harness.engine.step import Feed
 from harness.engine.support import reason_against
@@ -60,13 +62,26 @@ class Engine:
         products). Raises `EngineError` or `PolicyError` before anything is computed.
         """
         self._refuse(rows, prompting)
+        return self._spoken(rows, prompting, observe)
+
+    @torch.inference_mode()
+    def follow(self, rows: Sequence[Row], prompting: Prompting, observe: Observer = _ignore) -> list[Outcome]:
+        """Likelihood of every row's ``continuation`` after its prompt, with its policy acting in between and in decode.
+
+        `Outcome.nll` are nats per token of the continuation. Raises as `generate` does.
+        """
+        if not all(row.continuation for row in rows):
+            raise EngineError("A continuation has no tokens: its likelihood after the prompt is nothing to ask for.")
+        rows = [replace(row, max_new_tokens=len(row.continuation)) for row in rows]
+        self._refuse(rows, prompting)
+        return self._spoken(rows, prompting, observe)
+
+    def _spoken(self, rows: Sequence[Row], prompting: Prompting, observe: Observer) -> list[Outcome]:
         filtered = filter_prompts(self.model, rows)
         outcomes: dict[int, Outcome] = {}
-        for indices, cohort, heard in self._read([each.row for each in filtered], prompting, observe, NextTokens.of):
-            produced = self.decode(cohort, heard.following, observe)
-            for index, ledger, tokens in zip(indices, self.ledgers(cohort), produced, strict=True):
-                kept = [token for token in tokens if token not in self.stops]
-                outcomes[index] = filtered[index].charged(Outcome(ledger, kept))
+        for indices, cohort, heard in self._read([each.row for each in filtered], prompting, observe, NextLogits.of):
+            for place, outcome in self.speak(cohort, heard.following, observe):
+                outcomes[indices[place]] = filtered[indices[place]].charged(outcome)
         return [outcomes[index] for index in range(len(rows))]
 
     @torch.inference_mode()
@@ -94,22 +109,15 @@ class Engine:
             observe(sum(cohort.feed.widths))
         cohort.tally.close_prompt(cohort.cache)
 
-    def decode(self, cohort: Cohort, pending: Sequence[int], observe: Observer = _ignore) -> list[list[int]]:
-        """Greedy decode from each row's first generated token; rows end at a stop token or at their limit."""
-        produced: list[list[int]] = [[] for _ in cohort.rows]
-        wants = [row.max_new_tokens > 0 for row in cohort.rows]
-        while any(wants):
-            pieces: list[list[int]] = []
-            for index, token in enumerate(pending):
-                if wants[index]:
-                    produced[index].append(token)
-                    finished = len(produced[index]) == cohort.rows[index].max_new_tokens
-                    wants[index] = not finished and token not in self.stops
-                pieces.append([token] if wants[index] else [])
-            if any(wants):
-                pending = self.step(cohort, pieces)[:, -1].argmax(-1).tolist()
-                observe(sum(cohort.feed.widths))
-        return produced
+    def speak(self, cohort: Cohort, following: Tensor, observe: Observer = _ignore) -> Iterator[tuple[int, Outcome]]:
+        """Generate, or feed the given continuations: places of rows and their outcomes, in the order in which they end.
+
+        ``following`` (R, vocabulary): the logits after the prompts. The cohort may not be used any more.
+        """
+        speakers: list[Speaker] = [
+            Given(row) if row.continuation else Greedy(row, self.stops | row.stops) for row in cohort.rows
+        ]
+        return decode(self, cohort, following, speakers, observe)
 
     def step(self, cohort: Cohort, pieces: Sequence[Sequence[int]]) -> Tensor:
         """One pass in which every row feeds its piece of generated text. Returns logits (R, 1, vocabulary)."""

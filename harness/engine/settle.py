@@ -93,15 +93,15 @@ def settle(work: LayerPass, spared: Spared) -> None:
         layer.append(cohort.feed.positions, states)
     elif cohort.shrinks:
         everyone = torch.arange(len(cohort.rows), device=cohort.device)
-        cohort.tally.selected(kept, cohort.targets_tensor)
+        cohort.tally.selected(kept.sum(-1), cohort.targets_tensor)
         layer.adopt(layer, everyone, kept, max(cohort.targets), work.positions, states)
     else:
         if cohort.uniform:
-            cohort.tally.selected(kept, cohort.targets_tensor)
+            cohort.tally.selected(kept.sum(-1), cohort.targets_tensor)
         if cohort.counts_layers:
             cohort.count_kept(kept, work.positions)
         layer.absorb(kept, cohort.targets_tensor, max(cohort.targets), cohort.feed.positions, states)
-    cohort.tally.settled(layer)
+    cohort.tally.settled(layer.held())
     for watcher in cohort.watchers:
         watcher.settled(work)
     layer.release()

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from harness.engine.cache import SlotCache, SlotLayer
+from harness.engine.cache import SlotCache
 from harness.engine.ledger import Ledger, Promise
-from harness.engine.ragged import RaggedLayer
 from harness.engine.rows import Row
 
 
 class Tally:
     """Running maxima per row, (R,) int64 tensors. Nothing here waits for the device before `ledgers`."""
+
+    _PER_ROW = ("peak", "kept", "surplus", "deficit", "slots_now", "slots_max", "is_nan", "coverage")
 
     def __init__(
         self,
@@ -33,26 +34,33 @@ class Tally:
         self.calls = [0] * len(rows)
         self.coverage = zeros(torch.float32)
 
+    def of(self, index: Tensor, rows: Sequence[Row], chunks: Sequence[Sequence[tuple[int, int]]]) -> Tally:
+        """The accounts of some rows, ``index`` (r,) int64, to be carried on."""
+        part = Tally(rows, chunks, self.layers, self.peak.device)
+        for name in self._PER_ROW:
+            setattr(part, name, getattr(self, name)[index])
+        part.calls = [self.calls[row] for row in index.tolist()]
+        return part
+
     def attended(self, seen: Tensor) -> None:
         """``seen`` (R, H): slots that the newest token of the chunk attends to, the chunk included."""
         self.peak = torch.maximum(self.peak, seen.amax(-1))
 
     def selected(self, kept: Tensor, targets: Tensor) -> None:
-        """After a selection: ``kept`` (R, H, n) bool against the allowed ``targets`` (R, 1, 1)."""
-        difference = kept.sum(-1) - targets.squeeze(-1)
+        """After a selection: slots ``kept`` (R, H) against the allowed ``targets`` (R, 1, 1)."""
+        difference = kept - targets.squeeze(-1)
         self.surplus = torch.maximum(self.surplus, difference.amax(-1))
         self.deficit = torch.minimum(self.deficit, difference.amin(-1))
 
-    def called(self, rows: slice, over: Sequence[bool], is_nan: Tensor) -> None:
-        """A policy selected for these rows. ``over`` (r): those beyond their budget; ``is_nan`` (r,) bool: those with
-        a score that is not a number."""
+    def called(self, rows: slice, over: Sequence[bool], is_nan: Tensor, layers: int = 1) -> None:
+        """A policy selected for these rows in so many layers. ``over`` (r): those beyond their budget; ``is_nan`` (r,)
+        bool: those with a score that is not a number."""
         self.is_nan[rows] |= is_nan
         for row, binding in zip(range(rows.start, rows.stop), over, strict=True):
-            self.calls[row] += binding
+            self.calls[row] += binding * layers
 
-    def settled(self, layer: SlotLayer | RaggedLayer) -> None:
-        """After a chunk settled in a layer: what the layer persists now."""
-        held = layer.held()
+    def settled(self, held: Tensor) -> None:
+        """After a chunk settled in a layer, or in all: the slots (R, H) that it persists now."""
         self.kept = torch.maximum(self.kept, held.amax(-1))
         self.slots_now += held.sum(-1)
 

@@ -55,7 +55,7 @@ def _filtered(model: PreTrainedModel, row: Row) -> Row:
         layer = token_filter.layer_of(model.config.get_text_config().num_hidden_layers)
         query, keys = _at_layer(model, torch.tensor([list(row.tokens)], device=model.device), layer)
         kept = token_filter.choose(query, keys, row.budget)
-    return Row([row.tokens[index] for index in kept], DENSE, 0, row.max_new_tokens)
+    return replace(row, tokens=[row.tokens[index] for index in kept], policy=DENSE, budget=0)
 
 
 def _at_layer(model: PreTrainedModel, tokens: Tensor, layer: int) -> tuple[Tensor, Tensor]:

@@ -79,11 +79,11 @@ class Leaving:
                 cohort.tally.called(group.rows, over, is_nan)
         cohort.tally.attended(work.seen()[self.source])
         if cohort.uniform:
-            cohort.tally.selected(kept, cohort.targets_tensor)
+            cohort.tally.selected(kept.sum(-1), cohort.targets_tensor)
         if cohort.counts_layers:
             cohort.count_kept(kept, positions)
         layer.adopt(work.layer, self.source, kept, max(cohort.targets), positions, taken)
-        cohort.tally.settled(layer)
+        cohort.tally.settled(layer.held())
 
     def _gathered(self, by_group: dict[int, Tensor], group: Group) -> Tensor:
         """(r, …): each row's state from the trunk's group that carried it."""

@@ -9,6 +9,7 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
+from harness.report.averages import averages
 from harness.report.colours import Look, is_reference, looks
 from harness.report.facts import cell_table, examples, headline, invalid_table, sources
 from harness.report.grid import LEDGER_HEADINGS, Grid, books, grids
@@ -53,6 +54,7 @@ def render(rows: pd.DataFrame, title: str, notes: Sequence[str] = ()) -> str:
         broken=invalid_table(broken, labels),
         struck=broken["cell_id"].nunique(),
         tables=tables,
+        averages=list(averages(summary, shown)),
         panels=_panels(tables, style),
         is_reference=is_reference,
         references=bool(summary["reference"].any()),

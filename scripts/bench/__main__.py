@@ -13,6 +13,8 @@ from rich.table import Table
 from harness import provenance
 from scripts.bench.sections import SECTIONS, Bench, Line
 
+ASKED_FOR = ("length", "peer")  # minutes long, or in need of another environment
+
 
 def main() -> None:
     """Measure, print, write."""
@@ -20,10 +22,10 @@ def main() -> None:
     device = "cuda" if options.device == "auto" and torch.cuda.is_available() else options.device.replace("auto", "cpu")
     bench = Bench(
         options.shape, device, getattr(torch, options.dtype), options.repeats,
-        options.tokens, options.budget, options.block, tuple(options.policy),
+        options.tokens, options.budget, options.block, tuple(options.policy), options.peer,
     )  # fmt: skip
     found: dict[str, list[Line]] = {}
-    for section in options.section or [name for name in SECTIONS if name != "length"]:
+    for section in options.section or [name for name in SECTIONS if name not in ASKED_FOR]:
         found[section] = SECTIONS[section](bench)
         _show(section, found[section], bench)
     conditions = {name: str(value) for name, value in vars(options).items()}
@@ -35,7 +37,9 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m scripts.bench", description=__doc__)
-    parser.add_argument("section", nargs="*", choices=[[], *SECTIONS], help="what to measure; all but length if none")
+    parser.add_argument(
+        "section", nargs="*", choices=[[], *SECTIONS], help="what to measure; all but length and peer if none"
+    )
     parser.add_argument("--shape", default="25m", help="testbed, 25m, 1b, llama3.2-3b, llama3.1-8b")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
     parser.add_argument("--device", default="auto")
@@ -44,6 +48,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--block", type=int, default=128, help="B, tokens")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--policy", action="append", default=[], help="a preset; may be given several times")
+    parser.add_argument("--peer", default="", help="python of an environment with kvpress, for the section peer")
     parser.add_argument("--json", type=Path, default=Path("results/bench.json"))
     return parser.parse_args()
 

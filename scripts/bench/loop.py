@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import Cache, CacheLayerMixin
 
 
 @torch.inference_mode()
@@ -43,3 +44,54 @@ def _keep_distinctive(layer: object, budget: int) -> None:
     index = score.topk(budget, dim=-1).indices.sort(-1).values[..., None].expand(-1, -1, -1, keys.shape[-1])
     layer.keys = keys.gather(2, index)  # type: ignore[attr-defined]
     layer.values = layer.values.gather(2, index)  # type: ignore[attr-defined]
+
+
+class Still(CacheLayerMixin):
+    """A layer that shows the same N + B slots in every pass and stores nothing."""
+
+    is_sliding = False
+
+    def __init__(self, slots: int) -> None:
+        super().__init__()
+        self.slots = slots
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Slots of zeros."""
+        shape = (*key_states.shape[:2], self.slots, key_states.shape[-1])
+        self.keys, self.values = key_states.new_zeros(shape), value_states.new_zeros(shape)
+        self.is_initialized = True
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
+        """The slots, whatever came."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        return self.keys, self.values
+
+    def get_seq_length(self) -> int:
+        """What is not the chunk: a number that nobody uses."""
+        return self.slots
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """All slots."""
+        return self.slots, 0
+
+    def get_max_length(self) -> int:
+        """All slots."""
+        return self.slots
+
+
+@torch.inference_mode()
+def model_alone(model: PreTrainedModel, tokens: Tensor, block: int, slots: int, passes: int) -> None:
+    """So many blocks through the model itself: its layers and attention over ``slots`` slots, and no cache to keep."""
+    cache = Cache(layers=[Still(slots) for _ in range(model.config.num_hidden_layers)])
+    mask = torch.ones(1, 1, block, slots, dtype=torch.bool, device=tokens.device).tril(slots - block)
+    for _ in range(passes):
+        model(
+            input_ids=tokens[:, :block],
+            position_ids=torch.arange(block, device=tokens.device)[None],
+            past_key_values=cache,
+            attention_mask=mask,
+            logits_to_keep=1,
+        )

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from harness.engine import Engine, Prompting, Row
-from harness.engine.hearing import NextTokens
+from harness.engine.hearing import NextLogits
 from harness.engine.hook import slots_enabled
 from scripts.bench import loop, roof
 from scripts.bench.clock import median, ratio, rounds, seconds
 from scripts.bench.contenders import ATTENTION_BASED, ATTENTION_FREE, preset, prompt, read
+from scripts.bench.peak import Case, measured
 from scripts.bench.shapes import build, work_of
 
 Line = dict[str, Any]
@@ -34,6 +38,7 @@ class Bench:
     budget: int
     block: int
     only: tuple[str, ...] = ()  # policies; all if empty
+    peer: str = ""  # the python of an environment that has kvpress
 
     @property
     def target(self) -> torch.device:
@@ -57,6 +62,7 @@ def blocks(bench: Bench) -> list[Line]:
     contenders: dict[str, Callable[[], object]] = {
         "roof: linear layers": roof.products(model, bench.block, sample),
         "roof: attention": roof.attention(model, bench.block, bench.budget + bench.block, sample),
+        "model alone": partial(loop.model_alone, model, tensor, bench.block, bench.budget + bench.block, passes),
         "loop (keydiff)": lambda: loop.blocked(model, tensor, bench.block, bench.budget),
     }
     for name in bench.policies():
@@ -68,7 +74,7 @@ def blocks(bench: Bench) -> list[Line]:
     lines = [
         {"what": name, "seconds": median(times), "tokens/s": bench.tokens / median(times),
          "of loop": ratio(taken["loop (keydiff)"], times), "of keydiff": ratio(taken["keydiff"], times),
-         "of roof": ratio(ceiling, times)}
+         "of model alone": ratio(taken["model alone"], times), "of roof": ratio(ceiling, times)}
         for name, times in taken.items()
     ]  # fmt: skip
     rate = f"roof: {flops / median(linear) / 1e9:.0f} GFLOP/s in the linear layers alone"
@@ -86,7 +92,7 @@ def decode(bench: Bench) -> list[Line]:
         row = Row(tokens, preset(name), budget, steps + 1)
         cohort = engine.cohort([row], Prompting("blocked", bench.block))
         with torch.inference_mode(), slots_enabled(model):
-            engine.read_prompts(cohort, NextTokens.of(1))
+            engine.read_prompts(cohort, NextLogits.of(1))
 
         @torch.inference_mode()
         def run() -> None:
@@ -163,9 +169,73 @@ def length(bench: Bench) -> list[Line]:
     return [*lines, {"what": "exponent", "seconds": slope}]
 
 
+def memory(bench: Bench) -> list[Line]:
+    """Peaks of whole runs beside what is planned for them, megabytes without the weights."""
+    dtype = str(bench.dtype)[6:]
+    one = Case(bench.shape, dtype, bench.device, "blocked", bench.tokens, bench.block, ("keydiff",), (bench.budget,), 1)
+    cases = {
+        f"{bench.shape}: keydiff, one row": one,
+        f"{bench.shape}: h2o, one row": replace(one, policies=("h2o",)),
+        f"{bench.shape}: keydiff, four times the tokens": replace(one, tokens=4 * bench.tokens),
+        f"{bench.shape}: keydiff, eight rows": replace(one, samples=8),
+        "testbed: blocks of 32": Case(
+            "testbed", dtype, bench.device, "blocked", 1024, 32, SWEEP, (64, 128, 256, 512), samples=4
+        ),
+        "testbed: one shot": Case(
+            "testbed", dtype, bench.device, "one_shot", 1024, 32, SWEEP_ONCE, (64, 128, 256, 512), samples=4
+        ),
+    }
+    found = {name: measured(case) for name, case in cases.items()}
+    return [
+        {"what": name, "rows": f"{line['rows']:.0f}", "planned, MB": line["planned"] / 1e6,
+         "peak, MB": line["peak"] / 1e6, "peak / planned": line["peak"] / line["planned"]}
+        for name, line in found.items()
+    ]  # fmt: skip
+
+
+PRESSES = {
+    "keydiff/kvpress": "KeyDiffPress",
+    "l2/kvpress": "KnormPress",
+    "snapkv/kvpress": "SnapKVPress",
+    "tova/kvpress": "TOVAPress",
+}
+
+
+def peer(bench: Bench) -> list[Line]:
+    """One shot beside kvpress, by the interpreter that ``--peer`` names: prefill, and compression at its end."""
+    if not bench.peer:
+        return [{"what": "no --peer given: name the python of an environment that has kvpress"}]
+    model = build(bench.shape, bench.dtype, bench.device)
+    engine = Engine(model)
+    tokens = prompt(bench.tokens, model.config.vocab_size)
+    ours = rounds(
+        {
+            name: partial(engine.generate, [Row(tokens, preset(name), bench.budget, 1)], Prompting("one_shot"))
+            for name in PRESSES
+        },
+        bench.repeats,
+        bench.target,
+    )
+    order = {
+        "config": model.config.to_diff_dict(), "dtype": str(bench.dtype)[6:], "device": bench.device, "tokens": tokens,
+        "budget": bench.budget, "presses": list(PRESSES.values()), "repeats": bench.repeats,
+        "threads": torch.get_num_threads(),
+    }  # fmt: skip
+    script = Path(__file__).with_name("peer_kvpress.py")
+    answer = subprocess.run([bench.peer, script, json.dumps(order)], check=True, stdout=subprocess.PIPE, text=True)
+    theirs = json.loads(answer.stdout.splitlines()[-1])["seconds"]
+    return [
+        {"what": f"{name}, one shot", "ours, s": median(ours[name]), "kvpress, s": median(theirs[press]),
+         "kvpress / ours": median(theirs[press]) / median(ours[name])}
+        for name, press in PRESSES.items()
+    ]  # fmt: skip
+
+
 SECTIONS: dict[str, Callable[[Bench], list[Line]]] = {
     "blocks": blocks,
     "decode": decode,
     "sweep": sweep,
     "length": length,
+    "memory": memory,
+    "peer": peer,
 }

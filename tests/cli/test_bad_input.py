@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 
@@ -10,6 +11,7 @@ import torch
 
 from harness import __main__ as command
 from harness import diagnose
+from harness.plain_words import errors_in_plain_words
 from harness.store import load_rows
 from policies.keydiff import KeyDiff
 
@@ -161,3 +163,10 @@ def test_scores_that_are_all_equal_keep_the_newest(monkeypatch, tmp_path):
     assert (rows["slots_kept_max"] == 48).all()
     predictions = rows.pivot(index="sample_id", columns="policy", values="prediction")
     assert (predictions["keydiff"] == predictions["window"]).all()
+
+
+def test_a_full_disk_is_called_so(capfd):
+    with pytest.raises(SystemExit) as end, errors_in_plain_words():
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert end.value.code == 2
+    assert "The disk is full. What was finished is kept" in capfd.readouterr().err

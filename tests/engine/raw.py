@@ -10,9 +10,8 @@ from torch import Tensor
 
 from harness.engine import Prompting, Row
 from harness.engine.cohort import Cohort
-from harness.engine.layer_pass import LayerPass
+from harness.engine.hook import attended_and_settled
 from harness.engine.rope import CacheRope
-from harness.engine.settle import evict_first, settle
 from harness.engine.step import Feed
 from policies import Policy
 
@@ -73,17 +72,16 @@ def run_layers(
     for number, size in enumerate(sizes):
         phase = "prompt" if number < prompt_chunks else "decode"
         cohort.begin(Feed.right_aligned([fed[start : start + size]], [start], cohort.device), phase)
+        outputs = []
         for index, layer in enumerate(cohort.cache.layers):
             query, keys, values = layers[index][number]
-            seen_keys, seen_values = layer.update(keys[None], values[None])
-            work = LayerPass.of(cohort, index, query[None], seen_keys, seen_values, query.shape[-1] ** -0.5, None)
-            work, spared = evict_first(work)
-            output = work.attend()
-            settle(work, spared)
+            seen = layer.update(keys[None], values[None])
+            outputs.append(attended_and_settled(cohort, index, query[None], *seen, query.shape[-1] ** -0.5, None))
+        cohort.finish()
+        for index, (layer, output) in enumerate(zip(cohort.cache.layers, outputs, strict=True)):
             held = [sorted(head[head >= 0].tolist()) for head in layer.slot_positions[0]]
             state = {key.name: layer.state(key)[0].clone() for key in layer.states}
             steps[index].append(Step(held, output[0].transpose(0, 1), layer.slot_positions[0].clone(), state))
-        cohort.finish()
         start += size
     (ledger,) = cohort.tally.ledgers(cohort.cache, cohort.lengths)
     assert ledger.invalid == "", ledger.invalid

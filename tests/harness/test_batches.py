@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from harness import runner
 from harness.cells import Cell
 from harness.engine import Engine, Prompting, Row
-from harness.engine.hearing import NextTokens
+from harness.engine.hearing import NextLogits
 from harness.engine.hook import slots_enabled
 from harness.errors import UserError
 from harness.listing import CONF
@@ -64,7 +64,7 @@ def test_slots_of_the_plan_are_the_bytes_that_are_allocated():
     cohort = engine.cohort([row], prompting)
     load = Load(Footprint.of(model.config, "float32")).with_row(row, prompting)
     with torch.inference_mode(), slots_enabled(model):
-        engine.read_prompts(cohort, NextTokens.of(1))
+        engine.read_prompts(cohort, NextLogits.of(1))
     held = sum(t.nbytes for layer in cohort.cache.layers for t in (layer.keys, layer.values, layer.positions))
     assert held == load.slots * load.footprint.slot
 

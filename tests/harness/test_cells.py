@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from harness import fingerprint
+from harness import fingerprint, model_files, sources
 from harness.cells import Cell
 from harness.listing import CONF
 
@@ -50,12 +52,91 @@ def test_ways_to_write_a_budget_are_the_same_cell():
     assert cell("budget=0.25").id == cell("budget=25%").id
 
 
-def test_changed_code_changes_the_cell(monkeypatch):
-    before = cell().id
-    monkeypatch.setattr(fingerprint, "of_package", lambda package: "other")
-    assert cell().id != before
-
-
 def test_the_identity_is_plain_data_and_stable():
     assert cell().identity == cell().identity
     assert set(cell().identity) == {"format", "model", "policy", "budget", "prompt", "task", "code"}
+    json.dumps(cell().identity)
+
+
+def test_the_configuration_is_kept_beside_the_identity():
+    described = cell("device=cpu").description()
+    assert described["resolved"]["device"] == "cpu"
+    assert "device" not in json.dumps(described["config"])
+
+
+def edited(monkeypatch, file: str) -> None:
+    """As if the code in this file of ours were another."""
+    real = sources.of_code
+    monkeypatch.setattr(sources, "of_code", lambda path: "edited" if path == sources.ROOT / file else real(path))
+
+
+BETWEEN = ["asking", "budget", "continuations", "models", "prompts", "rows", "stopping", "wording"]
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        *(f"harness/{name}.py" for name in BETWEEN),
+        "harness/engine/run.py", "policies/keydiff.py", "policies/scorer.py", "policies/selection.py",
+        "policies/view.py", "tasks/niah.py", "tasks/haystack.py", "tasks/base.py",
+    ],
+)  # fmt: skip
+def test_code_between_configuration_and_rows_changes_the_cell(monkeypatch, file):
+    before = cell().id
+    edited(monkeypatch, file)
+    assert cell().id != before
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "policies/caote.py", "policies/h2o.py", "policies/registry.py", "tasks/ruler/task.py", "tasks/__init__.py",
+        "harness/runner.py", "harness/plan.py", "harness/memory.py", "harness/store/runs.py", "harness/sweep.py",
+    ],
+)  # fmt: skip
+def test_code_that_this_cell_does_not_run_through_does_not(monkeypatch, file):
+    before = cell().id
+    edited(monkeypatch, file)
+    assert cell().id == before
+
+
+def test_two_versions_of_a_policy_are_two_cells_and_other_policies_stay(monkeypatch):
+    before = cell("policy=caote_snapkv").id, cell("policy=tova").id
+    edited(monkeypatch, "policies/caote.py")
+    assert cell("policy=caote_snapkv").id != before[0]
+    assert cell("policy=tova").id == before[1]
+
+
+def test_every_module_of_policies_that_the_engine_uses_is_part_of_every_cell():
+    engine = sorted((sources.ROOT / "harness/engine").glob("*.py"))
+    used = {name for file in engine for name in sources.imports(f"harness.engine.{file.stem}")}
+    files = {f"{name.replace('.', '/')}.py" for name in used if name.startswith("policies.")}
+    assert files
+    assert files <= set(cell("policy=window").code["policy"])
+
+
+def test_other_weights_in_the_same_folder_are_another_model(tmp_path):
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"one")
+    before = model_files.version(str(tmp_path), None)
+    fingerprint.of_files.cache_clear()
+    weights.write_bytes(b"two")
+    assert model_files.version(str(tmp_path), None) != before
+
+
+def test_large_weights_of_the_same_size_are_told_apart(tmp_path, monkeypatch):
+    monkeypatch.setattr(fingerprint, "WHOLE_FILE_LIMIT", 1000)
+    found = set()
+    for name, fill in (("a", b"\0"), ("b", b"\1")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(fill * 10**6)
+        found.add(fingerprint.of_files((tmp_path / name / "model.safetensors",)))
+    assert len(found) == 2
+
+
+def test_a_branch_of_the_hub_is_named_by_the_commit_that_lies_here(tmp_path, monkeypatch):
+    snapshot = tmp_path / "snapshots" / "0123abcd" / "config.json"
+    monkeypatch.setattr(model_files, "try_to_load_from_cache", lambda *_, **__: str(snapshot))
+    assert model_files.version("org/model", None) == {"hub": "org/model", "revision": "0123abcd"}
+    monkeypatch.setattr(model_files, "try_to_load_from_cache", lambda *_, **__: None)
+    assert model_files.version("org/model", "v2") == {"hub": "org/model", "revision": "v2"}

@@ -49,7 +49,8 @@ def test_the_smoke_experiment_runs_every_preset_once():
 @pytest.mark.parametrize("name", names("task"))
 def test_every_task_builds_under_its_name(name):
     config = OmegaConf.to_container(composed(f"task={name}"), resolve=True)["task"]
-    assert tasks.build(**config).name == name
+    # A folder of presets is named after its task; the tasks of the mini suite are named after their files.
+    assert tasks.build(**config).name in (name, name.partition("/")[0].removesuffix("_e"))
 
 
 @pytest.mark.parametrize("name", names("model"))
@@ -71,7 +72,7 @@ def test_every_experiment_opens_with_what_it_replicates_and_every_job_of_it_is_a
         override = parser.parse_override(f"{key}={values}")
         jobs = [[*job, f"{key}={value}"] for job in jobs for value in override.sweep_string_iterator()]
     for job in jobs:
-        Cell.parse(OmegaConf.to_container(composed(f"+exp={name}", *job), resolve=True))
+        Cell.parse(OmegaConf.to_container(composed(f"+exp={name}", "data=fixture", *job), resolve=True))
 
 
 def test_the_quick_start_covers_six_policies_two_budgets_and_dense():
@@ -83,7 +84,7 @@ def test_the_quick_start_covers_six_policies_two_budgets_and_dense():
     assert set(params.task.split(",")) == {"niah", "book_perplexity"}
 
 
-@pytest.mark.parametrize("group", ["policy", "task", "model", "exp"])
+@pytest.mark.parametrize("group", ["policy", "task", "model", "exp", "exp_model", "scale"])
 def test_every_file_opens_with_one_line_on_what_it_is(group):
     for name in names(group):
         comments = [line for line in (CONF / group / f"{name}.yaml").read_text().splitlines() if line.startswith("# ")]

@@ -86,7 +86,7 @@ def test_a_page_of_references_alone(make: Make) -> None:
 
 
 def test_the_terminal_names_them_in_full(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = Console(file=io.StringIO(), width=70)
+    shown = Console(file=io.StringIO(), width=80)
     monkeypatch.setattr(terminal, "console", shown)
     terminal.show_summary(summary_table(make(COMPARED, ["64"], ["niah"])))
     text = shown.file.getvalue()  # type: ignore[attr-defined]

@@ -57,7 +57,7 @@ def test_windows_that_would_overlap_are_refused(testbed):
 
 def test_predictions_are_not_scored(testbed):
     task = build("book_perplexity", length=64, windows=1)
-    with pytest.raises(TaskError, match="scores no predictions"):
+    with pytest.raises(TaskError, match="asks for no text"):
         task.score(task.samples(testbed)[0], "a")
 
 

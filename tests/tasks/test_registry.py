@@ -15,7 +15,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("name", sorted(TASKS))
 def test_the_settings_file_states_every_default(name):
-    root = OmegaConf.create({"seed": 0, "task": OmegaConf.load(ROOT / f"conf/task/{name}.yaml")})
+    root = OmegaConf.create(
+        {"seed": 0, "data": "auto", "max_length": None, "task": OmegaConf.load(ROOT / f"conf/task/{name}.yaml")}
+    )
     settings = OmegaConf.to_container(root, resolve=True)["task"]
     assert settings.pop("name") == name
     assert settings.keys() == {field.name for field in dataclasses.fields(TASKS[name])}
@@ -34,7 +36,7 @@ def test_tasks_fulfil_the_contract(name):
 def test_an_unknown_name_gets_the_nearest():
     with pytest.raises(TaskError, match=r"There is no task 'nia'\. Did you mean niah\?"):
         build("nia")
-    with pytest.raises(TaskError, match="Known: book_perplexity, niah"):
+    with pytest.raises(TaskError, match=r"Known: book_perplexity, .*niah"):
         build("zzz")
 
 
@@ -49,7 +51,10 @@ import sys
 import tasks
 class Words:
     def encode(self, text): return text.split()
-for name in tasks.TASKS: tasks.build(name).samples(Words())
+for name, task in tasks.TASKS.items():
+    if name == "lm_eval": continue  # the tasks of another package
+    here = {"data": "fixture"} if "data" in task.__dataclass_fields__ else {}
+    tasks.build(name, **here).samples(Words())
 print(*sorted({module.partition(".")[0] for module in sys.modules}))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

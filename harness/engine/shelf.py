@@ -1,0 +1,49 @@
+"""Where the slots of a cohort lie: one tensor each for K, V, positions and every state, over all layers at once.
+
+Each layer works on its own part. In decode a policy can therefore be shown all layers in one view, as so many rows more
+(`harness.engine.fold`), and nothing has to be gathered for it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from harness.engine.rows import EngineError
+from policies.scorer import SlotState
+
+
+class Shelf:
+    """Slots of ``layers`` layers. Allocated when the first layer knows its shapes; never grows."""
+
+    def __init__(self, layers: int) -> None:
+        self.layers = layers
+        self.keys: Tensor  # (L, R, H, slots, D)
+        self.values: Tensor
+        self.positions: Tensor  # (L, R, H, slots) int32, -1 = empty
+        self.states: dict[tuple[str, int], Tensor] = {}  # by name and group: (L, r, H, slots, …)
+        self.is_allocated = False
+
+    def allocate(self, keys: Tensor, values: Tensor, rows: int, slots: int) -> None:
+        """For ``rows`` rows, of the heads, widths, types and device of ``keys`` and ``values`` (·, H, ·, D).
+
+        Raises `EngineError` where a layer differs from the first.
+        """
+        shape = (self.layers, rows, keys.shape[1], slots)
+        if not self.is_allocated:
+            self.keys = keys.new_zeros(*shape, keys.shape[-1])
+            self.values = values.new_zeros(*shape, values.shape[-1])
+            self.positions = torch.full(shape, -1, dtype=torch.int32, device=keys.device)
+            self.is_allocated = True
+        elif self.keys.shape != (*shape, keys.shape[-1]) or self.values.shape != (*shape, values.shape[-1]):
+            raise EngineError(
+                "This model's layers differ in their number of KV heads or in head dimension, which the engine does "
+                "not hold: choose a model whose layers are alike."
+            )
+
+    def state(self, name: str, group: int, rows: int, kind: SlotState) -> Tensor:
+        """(L, r, H, slots, …), zeros when it is asked for first."""
+        if (name, group) not in self.states:
+            layers, _, heads, slots, _ = self.keys.shape
+            self.states[name, group] = self.keys.new_zeros(layers, rows, heads, slots, *kind.shape, dtype=kind.dtype)
+        return self.states[name, group]

@@ -1,0 +1,116 @@
+"""What a sweep will feed, hold and take, said before it runs.
+
+Work is counted on the rows themselves, with `harness.engine.sharing`. Where data or model are not on this machine, one
+row of the published mean length stands for every sample of a task, with the shapes of ``conf/estimates.yaml``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+
+from harness.engine import Row
+from harness.engine.rows import Prompting
+from harness.engine.sharing import share
+from harness.errors import UserError
+from harness.listing import CONF
+from harness.models import DTYPES, ModelSpec
+
+
+@dataclass(frozen=True)
+class Work:
+    """Tokens to feed at most (generation may end earlier), each row by itself and with shared prompt work."""
+
+    rows: int = 0
+    prompt: int = 0
+    alone: int = 0
+    shared: int = 0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(
+            self.rows + other.rows, self.prompt + other.prompt, self.alone + other.alone, self.shared + other.shared
+        )
+
+    def times(self, samples: int) -> Work:
+        """The same for so many samples."""
+        return Work(self.rows * samples, self.prompt * samples, self.alone * samples, self.shared * samples)
+
+
+def work(rows: Iterable[tuple[Row, Prompting]]) -> Work:
+    """The work of rows that are read together: all of one sample, or of several."""
+    by_regime: dict[Prompting, list[Row]] = defaultdict(list)
+    for row, prompting in rows:
+        by_regime[prompting].append(row)
+    return sum((_of_regime(members, prompting) for prompting, members in by_regime.items()), Work())
+
+
+def _of_regime(rows: Sequence[Row], prompting: Prompting) -> Work:
+    plan = share(rows, prompting)
+    fed = sum(rows[index].total_tokens for cohort in plan.alone for index in cohort)
+    for family in plan.families:
+        read = zip(family.prompts, family.chunks(rows, prompting), strict=True)
+        fed += sum(rows[index].chunks(prompting)[len(passes) - 1][1] for index, passes in read)
+        for branch in family.branches:
+            for index in branch.rows:
+                row = rows[index]
+                fed += row.total_tokens - row.chunks(prompting)[branch.after][1]
+    alone = sum(row.total_tokens for row in rows)
+    return Work(len(rows), sum(len(row.tokens) for row in rows), alone, fed)
+
+
+@cache
+def _published() -> Mapping[str, Mapping[str, Any]]:
+    found: dict[str, dict[str, Any]] = OmegaConf.to_container(OmegaConf.load(CONF / "estimates.yaml"))  # type: ignore[assignment]
+    return found
+
+
+def published_lengths(task: str) -> tuple[int, int]:
+    """Samples and mean prompt tokens of a task by its label. Raises `UserError` where nothing is known."""
+    known = _published()["lengths"]
+    for name in (task, task.partition("/")[0], task.partition("/")[0].removesuffix("_e")):
+        if name in known:
+            samples, tokens = known[name]
+            return samples, tokens
+    raise UserError(
+        f"Data of task '{task}' is not on this machine, and conf/estimates.yaml has no length of it: fetch it."
+    )
+
+
+def text_config(model: ModelSpec) -> Any:
+    """The model's configuration, or its published shape. Raises `UserError` for a model of neither."""
+    try:
+        return model.config().get_text_config()
+    except UserError:
+        if model.name not in _published()["shapes"]:
+            raise
+        return SimpleNamespace(**_published()["shapes"][model.name], head_dim=None)
+
+
+def weights(config: Any) -> int:
+    """Parameters of the linear layers that every token passes, output layer left out."""
+    heads, kv = config.num_attention_heads, getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    attention = 2 * config.hidden_size * width * (heads + kv)
+    return int(config.num_hidden_layers * (attention + 3 * config.hidden_size * config.intermediate_size))
+
+
+def matrix_rate(device: str, dtype: str, width: int = 1024, seconds: float = 0.3) -> float:
+    """Floating-point operations per second of a matrix product on this device, measured now."""
+    left = torch.ones(512, width, dtype=DTYPES[dtype], device=device)
+    right = torch.ones(width, width, dtype=DTYPES[dtype], device=device)
+    left @ right
+    done, begun = 0, time.perf_counter()
+    while time.perf_counter() - begun < seconds:
+        left @ right
+        if device.startswith("cuda"):
+            torch.cuda.synchronize()
+        done += 1
+    return done * 2 * 512 * width * width / (time.perf_counter() - begun)

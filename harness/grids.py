@@ -1,0 +1,95 @@
+"""Experiments as grids: what ``conf/exp/<paper>/<item>.yaml`` lists for each scale, written out as configurations.
+
+    grids:
+      keydiff/table_2:
+        full: [{model: llama3.2-3b, task: longbench_21, policy: [keydiff, keydiff/median], budget: keydiff}]
+        mini: [{task: mini_suite, policy: [keydiff, keydiff/median], budget: keydiff_shares}]
+
+A grid is crossed over its lists; the grids of an item stand beside each other; ``<paper>/all`` merges items by name. A
+value that names a set of ``conf/sets.yaml`` for its setting stands for the members of that set.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from harness.errors import UserError
+from harness.listing import CONF
+
+GROUPS = ("model", "policy", "task")  # settings that choose a file of conf/; settings within them go with that file
+AXES = (*GROUPS, "budget", "block_size", "prompt")  # crossed; lists of other settings are one value (task.lengths)
+Point = dict[str, Any]  # one job of a grid: settings as they are typed, without sweeps
+Compose = Callable[[Sequence[str]], DictConfig]
+
+
+@cache
+def sets() -> Mapping[str, Mapping[str, list[Any]]]:
+    """By setting, the named lists of ``conf/sets.yaml``."""
+    found: dict[str, dict[str, list[Any]]] = OmegaConf.to_container(OmegaConf.load(CONF / "sets.yaml"))  # type: ignore[assignment]
+    return found
+
+
+def points(grids: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], scale: str) -> list[Point]:
+    """Every job of all items at this scale, each once. Raises `UserError` where no item has any."""
+    found: dict[str, Point] = {}
+    for item, by_scale in grids.items():
+        if scale not in by_scale:
+            raise UserError(f"Experiment {item} has no grids for scale={scale}: choose one of {', '.join(by_scale)}.")
+        for grid in by_scale[scale]:
+            for point in _crossed(grid):
+                found.setdefault(repr(sorted(point.items())), point)
+    if not found:
+        raise UserError(
+            f"{', '.join(grids)} at scale={scale} has no cells to run: the head of its file in conf/exp/ says what "
+            "measures it."
+        )
+    return list(found.values())
+
+
+def jobs(base: DictConfig, overrides: Sequence[str], scale: str, compose: Compose) -> Iterator[DictConfig]:
+    """The configurations of an experiment. ``overrides``: what was typed beside it; it wins over the grids.
+
+    Each file of ``conf/`` is composed once for all jobs that choose it: a paper has thousands of jobs.
+    """
+    grids: Any = OmegaConf.to_container(base.grids)
+    plain = OmegaConf.masked_copy(base, [key for key in base if key not in ("grids", "hydra")])
+    beside = [override for override in overrides if override.partition("=")[0].lstrip("+") != "exp"]
+    typed = {override.partition("=")[0].lstrip("+~").partition("@")[0] for override in overrides}
+    chosen = [
+        {key: value for key, value in point.items() if not {key, key.partition(".")[0]} & typed}
+        for point in points(grids, scale)
+    ]
+    nodes: dict[str, DictConfig] = {}
+    for point in {repr(sorted(point.items())): point for point in chosen}.values():
+        config = plain.copy()
+        with open_dict(config):
+            for group in GROUPS:
+                own = [f"{key}={value}" for key, value in point.items() if key.partition(".")[0] == group]
+                if own:
+                    if (key := repr(own)) not in nodes:
+                        added = [each if each.startswith(f"{group}=") else f"++{each}" for each in own]
+                        nodes[key] = compose([*beside, *added])
+                    config[group] = nodes[key][group]
+            for key, value in point.items():
+                if key.partition(".")[0] not in GROUPS:
+                    config[key] = value
+        yield config
+
+
+def _crossed(grid: Mapping[str, Any]) -> Iterator[Point]:
+    """The points of one grid."""
+    axes = [_members(key, value) for key, value in grid.items()]
+    for values in itertools.product(*axes):
+        yield dict(zip(grid, values, strict=True))
+
+
+def _members(setting: str, value: Any) -> list[Any]:
+    """The values of one axis, sets written out."""
+    named = sets().get(setting, {})
+    listed = value if isinstance(value, list) and setting in AXES else [value]
+    return [member for each in listed for member in (named.get(each, [each]) if isinstance(each, str) else [each])]

@@ -1,0 +1,76 @@
+"""What a cell is: the one function that names it, by exactly the fields that change its outputs.
+
+In: the policy with all its settings, the budget, the regime, the task's protocol and data, the model's content or
+revision, and the code between a configuration and a row. Out: device, batch width, launcher, folders, ``limit``, names
+and package versions; they are recorded beside (`harness.provenance`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from harness import fingerprint, sources
+
+if TYPE_CHECKING:
+    from harness.cells import Cell
+
+FORMAT = 3  # raised whenever the fields below change meaning
+
+# Every cell passes through these, whatever its policy and task are.
+ENGINE = (
+    "asking",
+    "budget",
+    "continuations",
+    "models",
+    "prompts",
+    "rows",
+    "stopping",
+    "wording",
+)
+EVERY_POLICY = frozenset(
+    f"policies.{name}"
+    for name in ("allocator", "death_times", "parts", "policy", "rounding", "scorer", "selection", "shape", "view")
+)
+
+
+def identity(cell: Cell) -> dict[str, Any]:
+    """Plain data, the same on every machine. Code enters by group; `code` says which files these are."""
+    prompting = cell.prompting
+    protocol = {name: value for name, value in dataclasses.asdict(cell.task).items() if name not in cell.task.places}
+    block = {"block_size": prompting.block_size} if prompting.regime == "blocked" else {}
+    return {
+        "format": FORMAT,
+        "model": cell.model.identity(),
+        "policy": {name: part for name, part in _described(cell.policy).items() if name != "name"},
+        "budget": dataclasses.asdict(cell.budget),
+        "prompt": {"regime": prompting.regime, **block},
+        "task": {**cell.protocol, **protocol},
+        "code": {group: fingerprint.of_data(files) for group, files in cell.code.items()},
+    }
+
+
+def code(cell: Cell) -> dict[str, sources.Files]:
+    """The files that decide the outputs of this cell and the hash of the code in each, by group."""
+    engine = (sources.ROOT / "harness" / "engine").glob("*.py")
+    kind: Callable[..., object] = type(cell.task)
+    policy = (file for part in _parts(cell.policy) for file in sources.behind(part, EVERY_POLICY))
+    return {
+        "engine": sources.hashed([*engine, *sources.of_modules(f"harness.{name}" for name in ENGINE)]),
+        "policy": sources.hashed([*sources.of_modules(sorted(EVERY_POLICY)), *policy]),
+        "task": sources.hashed(sources.behind(kind)),
+    }
+
+
+def _described(part: Any) -> dict[str, Any]:
+    """A frozen dataclass as plain data, the classes of its parts included."""
+    fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+    plain = {name: _described(v) if dataclasses.is_dataclass(v) else v for name, v in fields.items()}
+    return {"class": type(part).__name__, **plain}
+
+
+def _parts(part: Any) -> list[Callable[..., object]]:
+    """The classes of a dataclass and of all parts within it: the code that decides what it does."""
+    within = [getattr(part, field.name) for field in dataclasses.fields(part)]
+    return [type(part), *(kind for inner in within if dataclasses.is_dataclass(inner) for kind in _parts(inner))]

@@ -1,0 +1,86 @@
+"""What a worker is told: a file in the results folder, with cells and terms, that any machine can start from."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.cells import Cell
+from harness.errors import UserError
+from harness.models import pick_device
+from harness.prompts import Prompts
+from harness.runner import Finished, run
+from harness.store.writing import not_written, write_atomically
+from harness.terminal import Progress
+from harness.workers.agenda import FOLDER
+from harness.workers.shard import Shard
+from harness.workers.terms import Terms
+
+
+@dataclass(frozen=True)
+class Order:
+    """Work for any number of workers. ``device``: as asked for, each worker picks its own. ``limit``: samples."""
+
+    cells: tuple[Cell, ...]
+    results_dir: Path
+    device: str
+    limit: int | None
+    terms: Terms
+
+    @property
+    def unique_cells(self) -> tuple[Cell, ...]:
+        """Every cell once."""
+        return tuple({cell.id: cell for cell in self.cells}.values())
+
+    def write(self) -> Path:
+        """The order as a file that workers can be given. Raises `UserError` where it cannot be written."""
+        folder = self.results_dir.resolve() / "runs" / FOLDER
+        content = {
+            "cells": [_plain(cell) for cell in self.unique_cells],
+            "results_dir": str(self.results_dir.resolve()),
+            "device": self.device,
+            "limit": self.limit,
+            "terms": asdict(self.terms),
+        }
+        file = folder / f"order-{uuid.uuid4().hex[:12]}.json"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, json.dumps(content).encode())
+        except OSError as error:
+            raise not_written(folder, error) from error
+        return file
+
+    @staticmethod
+    def read(file: Path) -> Order:
+        """Raises `UserError` where the file is no order."""
+        try:
+            content: dict[str, Any] = json.loads(file.read_bytes())
+            terms = content["terms"]
+            return Order(
+                cells=tuple(Cell.parse(config) for config in content["cells"]),
+                results_dir=Path(content["results_dir"]),
+                device=content["device"],
+                limit=content["limit"],
+                terms=Terms(**{**terms, "shard": Shard(**terms["shard"])}),
+            )
+        except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+            raise UserError(
+                f"{file} is no order for a worker ({error}): start the sweep again with the command that began it."
+            ) from error
+
+    def work(self, prompts: Prompts, progress: Progress) -> Finished:
+        """Be one of the workers, to the end."""
+        return run(self.cells, self.results_dir, pick_device(self.device), prompts, progress, self.terms)
+
+
+def work(file: str) -> int:
+    """Be a worker of the order in this file; the number of samples that it stored. What Slurm and Ray call."""
+    order = Order.read(Path(file))
+    return order.work(Prompts(order.limit), Progress(shown=False)).computed
+
+
+def _plain(cell: Cell) -> dict[str, Any]:
+    return {name: value for name, value in cell.asked.items() if name not in ("hydra", "logger", "launcher")}

@@ -1,0 +1,41 @@
+"""Where a model's files lie and which exact version they are, found without loading anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from huggingface_hub import try_to_load_from_cache
+
+from harness import fingerprint
+
+BUNDLED = Path(__file__).parent  # `bundled/testbed` is the folder `testbed` beside this file
+_DECIDING = {".json", ".jinja", ".safetensors", ".bin", ".model"}
+
+
+def folder_of(path: str) -> Path | None:
+    """The local folder that holds the model (``bundled/<name>`` or a path), or None for a hub id."""
+    if path.startswith("bundled/"):
+        return BUNDLED / path.removeprefix("bundled/")
+    folder = Path(path).expanduser()
+    return folder if folder.is_dir() else None
+
+
+def version(path: str, revision: str | None) -> dict[str, str]:
+    """The content of a folder; of a hub id the commit that lies in the local cache.
+
+    A branch such as ``main`` moves, so its name is used only while nothing of the model is on this machine.
+    """
+    folder = folder_of(path)
+    if folder is not None:
+        files = tuple(file for file in folder.iterdir() if file.suffix in _DECIDING)
+        return {"content": fingerprint.of_files(files)}
+    return {"hub": path, "revision": cached_commit(path, revision) or revision or "main"}
+
+
+def cached_commit(path: str, revision: str | None) -> str | None:
+    """The commit of a hub id's revision that lies in the local cache; None where there is none."""
+    try:
+        cached = try_to_load_from_cache(path, "config.json", revision=revision)
+    except ValueError:  # not the form of a hub id; whoever loads the model says so
+        return None
+    return Path(cached).parent.name if isinstance(cached, str) else None

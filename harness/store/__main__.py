@@ -1,0 +1,139 @@
+"""``python -m harness.store status|gc|export|verify|rebuild``: looking after a results folder."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from harness.store import gc, manifest, verify
+from harness.store.export import FORMATS, export
+from harness.store.runs import Store
+from harness.store.status import AXES, STATES, counts, statuses
+from harness.user_error import UserError
+
+SHOWN = 5  # examples of a state that needs attention
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line. Exit code 0 = done, 1 = damage was found, 2 = something the user can mend."""
+    options = _options(arguments)
+    store = Store(Path(options.results_dir) / "runs")
+    try:
+        if not store.root.is_dir():
+            raise UserError(f"There is no folder {store.root}: choose the right one with --results-dir <folder>.")
+        command: Callable[[Store, argparse.Namespace], int] = options.command
+        return command(store, options)
+    except UserError as error:
+        print(error, file=sys.stderr)
+    except OSError as error:
+        print(f"{error.filename or store.root} cannot be used ({error.strerror}): check it.", file=sys.stderr)
+    return 2
+
+
+def _status(store: Store, options: argparse.Namespace) -> int:
+    found, damaged = statuses(store)
+    store.remember()
+    console = Console()
+    for axis in AXES:
+        table = Table(title=f"Cells by {axis}", title_justify="left")
+        table.add_column(axis)
+        for state in STATES:
+            table.add_column(state, justify="right")
+        for value, states in counts(found, axis).items():
+            table.add_row(value, *(f"{states[state]:,}" if states[state] else "" for state in STATES))
+        console.print(table)
+    for state in ("stale", "invalid", "damaged"):
+        for cell in [cell for cell in found if cell.state == state][:SHOWN]:
+            print(f"{state} {cell.cell_id} ({cell.axis('policy')}, {cell.axis('task')}): {cell.why}")
+    print(
+        f"{len(found):,} cells, {sum(c.samples for c in found):,} samples, {sum(len(c.parts) for c in found):,} parts"
+    )
+    for error in damaged:
+        print(error)
+    return 1 if damaged else 0
+
+
+def _gc(store: Store, options: argparse.Namespace) -> int:
+    for file in gc.left_behind(store):
+        print(f"Removed {file} (left behind)")
+        gc.remove(file)
+    for finding in verify.findings(store):
+        print(f"{finding.file}: {finding.why}. Now in {verify.put_aside(store, finding.file)}")
+    if options.stale:
+        for folder, why in gc.stale(store):
+            print(f"Removed {folder} (stale: {why})")
+            gc.remove(folder)
+    store.remember()
+    return 0
+
+
+def _export(store: Store, options: argparse.Namespace) -> int:
+    found, damaged = statuses(store)
+    if damaged:
+        raise damaged[0]
+    to = Path(options.to) if options.to else Path(options.results_dir) / "export"
+    for file in export(store, found, to, options.format, options.stale):
+        print(file)
+    store.remember()
+    return 0
+
+
+def _verify(store: Store, options: argparse.Namespace) -> int:
+    damage = list(verify.findings(store))
+    for finding in damage:
+        print(f"{finding.file}: {finding.why}.")
+        if options.repair:
+            print(f"  Now in {verify.put_aside(store, finding.file)}")
+    parts, _ = store.survey(store.cells())
+    bad = {(finding.file.parent.name, finding.file.name) for finding in damage}
+    whole = [part for members in parts.values() for part in members if (part.cell_id, part.name) not in bad]
+    twice = sum(verify.repeated(members) for members in parts.values())
+    print(f"{len(whole):,} parts of {len(parts):,} cells are whole, {len(damage):,} files are not.")
+    if twice:
+        print(f"{twice:,} samples stand in several parts and count once.")
+    if damage:
+        print(
+            "What was put aside is computed again by the command that computed it first."
+            if options.repair
+            else "Put them aside with --repair; then only their samples are computed again."
+        )
+    return 0 if options.repair or not damage else 1
+
+
+def _rebuild(store: Store, options: argparse.Namespace) -> int:
+    manifest.forget(store.root)
+    store.remember()
+    print(f"The manifest of {store.root} has been made from its parts.")
+    return 0
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m harness.store", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="status|gc|export|verify|rebuild")
+
+    def add(name: str, command: Callable[[Store, argparse.Namespace], int], what: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=what, description=what)
+        added.add_argument("--results-dir", default="results", help="the results_dir of the runs (default: results)")
+        added.set_defaults(command=command)
+        return added
+
+    add("status", _status, "cells that are done, running, open, stale, invalid or damaged, by axis")
+    collected = add("gc", _gc, "remove temporary files of dead writers, put damaged files aside")
+    collected.add_argument("--stale", action="store_true", help="remove stale cells too, with their rows")
+    exported = add("export", _export, "write the tables samples and cells")
+    exported.add_argument("--to", help="folder (default: <results-dir>/export)")
+    exported.add_argument("--format", choices=FORMATS, default=FORMATS[0])
+    exported.add_argument("--stale", action="store_true", help="with cells that newer versions have superseded")
+    verified = add("verify", _verify, "test checksums, schema and duplicates of every part")
+    verified.add_argument("--repair", action="store_true", help="put damaged files aside")
+    add("rebuild", _rebuild, "make the manifest anew from the parts")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

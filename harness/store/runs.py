@@ -1,0 +1,157 @@
+"""The store as the harness uses it: what is there, what is added, and all of it as one table."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from harness.store import cells, manifest, parts
+from harness.store.parts import DamagedPartError, Part
+from harness.store.writing import not_written
+
+BESIDE_ROWS = ("sources", "resolved")  # of cell.json: kept with the cell, too large to stand beside every row
+READERS = 4
+
+
+class Store:
+    """``<root>/<cell_id>/cell.json`` and ``part-<sha256>.parquet``. A sample is present or absent, never half-written.
+
+    Any number of processes may read and append at the same time. A sample that two of them have written counts once:
+    as it stands in the part whose name comes first, which depends on nothing but what the parts hold.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._remembered: set[str] = set()  # names of the parts in the manifest
+
+    @cached_property
+    def _known(self) -> dict[str, Part]:
+        """Summaries of parts by their names."""
+        known = manifest.load(self.root)
+        self._remembered = set(known)
+        return known
+
+    def check_writable(self) -> None:
+        """Raise `UserError` before anything is computed where results could not be kept."""
+        probe = self.root / f".probe-{uuid.uuid4().hex[:8]}"
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise not_written(self.root, error) from error
+
+    def cells(self) -> list[str]:
+        """Every cell that was ever opened here, in the order of the identities."""
+        return cells.names(self.root)
+
+    def parts(self, cell_id: str) -> list[Part]:
+        """Summaries of the cell's parts, in the order of their names. Raises `DamagedPartError`."""
+        folder = self.root / cell_id
+        return [self._summary(folder / name) for name in parts.names_in(folder)]
+
+    def finished(self, cell_id: str) -> set[str]:
+        """Ids of the samples that this cell already has. Raises `DamagedPartError`."""
+        return {sample for part in self.parts(cell_id) for sample in part.samples}
+
+    def describe(self, cell_id: str, description: Mapping[str, Any], samples: int = 0) -> None:
+        """Write ``cell.json`` once: labels, identity and provenance of the run that opened the cell.
+
+        ``samples``: how many this run wants of it; the cell is done when it has the most that any run wanted.
+        Raises `UserError` where that cannot be written.
+        """
+        folder = self.root / cell_id
+        try:
+            cells.describe(folder, description)
+            cells.want(folder, samples)
+        except OSError as error:
+            raise not_written(folder, error) from error
+
+    def append(self, cell_id: str, rows: Sequence[Mapping[str, Any]], spent: Mapping[str, Any] | None = None) -> None:
+        """Add whole samples (docs/results-schema.md) as one new part: complete after a crash, or not there at all.
+
+        ``spent``: what was measured for these rows together. Raises `UserError` where the part cannot be written.
+        """
+        folder = self.root / cell_id
+        try:
+            parts.write(folder, [{"cell_id": cell_id, **row} for row in rows], spent or {})
+        except OSError as error:
+            raise not_written(folder, error) from error
+
+    def samples(self, cell_id: str) -> pa.Table:
+        """The rows of one cell, every sample once, by sample id. Raises `DamagedPartError`."""
+        folder = self.root / cell_id
+        seen: set[str] = set()
+        tables = []
+        for name in parts.names_in(folder):
+            table = parts.read(folder / name)
+            ids = table["sample_id"].to_pylist()
+            if not seen.isdisjoint(ids):
+                table = table.filter(pa.array([sample not in seen for sample in ids]))
+            seen.update(ids)
+            tables.append(table)
+        if not tables:
+            return pa.table({})
+        whole = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+        return whole.take(pc.sort_indices(whole, sort_keys=[("sample_id", "ascending")]))  # stable: metrics keep order
+
+    def load(self, cell_ids: Iterable[str]) -> pd.DataFrame:
+        """Samples joined with their cells. Cells without rows are skipped; no rows at all gives an empty frame.
+
+        Raises `DamagedPartError` and `DamagedCellError`.
+        """
+        frames = []
+        for cell_id in cell_ids:
+            samples = self.samples(cell_id)
+            if samples.num_rows:
+                labels = cells.described(self.root / cell_id)
+                labels["config"] = json.dumps(labels["config"], sort_keys=True)
+                beside = {name: value for name, value in labels.items() if name not in BESIDE_ROWS}
+                frames.append(samples.to_pandas().assign(**beside))
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+    def survey(self, cell_ids: Iterable[str]) -> tuple[dict[str, list[Part]], list[DamagedPartError]]:
+        """Summaries of the parts of each cell, and the parts that are damaged. New ones are read several at a time."""
+        names = {cell_id: parts.names_in(self.root / cell_id) for cell_id in cell_ids}
+        new = [self.root / cell_id / name for cell_id in names for name in names[cell_id] if name not in self._known]
+        damaged = []
+        with ThreadPoolExecutor(READERS) as pool:
+            for result in pool.map(_summary_or_damage, new):
+                if isinstance(result, Part):
+                    self._known[result.name] = result
+                else:
+                    damaged.append(result)
+        bad = {error.file.name for error in damaged}
+        found = {
+            cell_id: [self._known[name] for name in members if name not in bad] for cell_id, members in names.items()
+        }
+        return found, damaged
+
+    def remember(self) -> None:
+        """Write the manifest anew where parts have come or gone, so that nobody has to open them again."""
+        found, _ = self.survey(self.cells())
+        present = {part.name: part for members in found.values() for part in members}
+        if present.keys() != self._remembered:
+            manifest.save(self.root, present.values())
+            self._remembered = set(present)
+
+    def _summary(self, file: Path) -> Part:
+        if file.name not in self._known:
+            self._known[file.name] = parts.summarised(file)
+        return self._known[file.name]
+
+
+def _summary_or_damage(file: Path) -> Part | DamagedPartError:
+    try:
+        return parts.summarised(file)
+    except DamagedPartError as error:
+        return error

@@ -1,0 +1,1 @@
+"""Many workers on one sweep, on one machine or many, with nothing between them but the results folder."""

@@ -1,0 +1,89 @@
+"""The peak of one run, measured in a process of its own beside what `harness.memory` plans for it.
+
+On a processor it is the growth of the resident set, which holds the allocator's gaps too; on a GPU it is what torch
+allocated.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from harness.engine import Engine, Prompting, Row
+from harness.memory import Footprint, Load
+from scripts.bench.contenders import preset, prompt
+from scripts.bench.shapes import build
+
+
+@dataclass(frozen=True)
+class Case:
+    """Rows of ``samples`` random prompts under every policy and budget, in one engine call."""
+
+    shape: str
+    dtype: str
+    device: str
+    regime: str
+    tokens: int
+    block: int
+    policies: tuple[str, ...]
+    budgets: tuple[int, ...]
+    samples: int
+    new_tokens: int = 8
+
+    def rows(self, vocabulary: int) -> list[Row]:
+        """As a sweep would ask for them."""
+        texts = [prompt(self.tokens, vocabulary, seed) for seed in range(self.samples)]
+        return [
+            Row(text, preset(name), budget, self.new_tokens)
+            for text in texts
+            for name in self.policies
+            for budget in self.budgets
+        ]
+
+
+def measured(case: Case) -> dict[str, float]:
+    """Bytes: ``planned`` and ``peak`` beside the weights, in a fresh process."""
+    command = [sys.executable, "-m", "scripts.bench.peak", json.dumps(asdict(case))]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(answer.stdout.splitlines()[-1])
+    return found
+
+
+def _here(case: Case) -> dict[str, float]:
+    model = build(case.shape, getattr(torch, case.dtype), case.device)
+    prompting = Prompting(case.regime, case.block)  # type: ignore[arg-type]
+    engine = Engine(model)
+    rows = case.rows(model.config.vocab_size)
+    load = Load(Footprint.of(model.config, case.dtype))
+    for row in rows:
+        load = load.with_row(row, prompting)
+    engine.generate([Row(prompt(64, model.config.vocab_size), preset("keydiff"), 48, 2)], prompting)  # threads, caches
+    before = _resident(case.device)
+    engine.generate(rows, prompting)
+    return {"rows": len(rows), "planned": load.bytes, "peak": _highest(case.device) - before}
+
+
+def _resident(device: str) -> int:
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def _highest(device: str) -> int:
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    lists = {name: tuple(given[name]) for name in ("policies", "budgets")}
+    print(json.dumps(_here(Case(**{**given, **lists}))))

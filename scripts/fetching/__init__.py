@@ -1,0 +1,1 @@
+"""What `scripts.fetch_data` is made of: where data come from, and what they must be."""

@@ -1,0 +1,1 @@
+"""Training of the testbed, in parts: tokenizer, mixture, network, optimisers, checkpoints, evaluation, export."""

@@ -1,0 +1,76 @@
+"""The network: transformers' Llama for its parameters, a forward pass of our own for its speed.
+
+The pass is the model's own mathematics without masks as tensors (`tests/scripts/test_testbed_training.py` holds them
+equal): every sequence is full, so attention is causal and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import LlamaConfig, LlamaForCausalLM
+
+
+def build(shape: Mapping[str, Any], seed: int, start_from: str | None = None) -> LlamaForCausalLM:
+    """A model in float32, new or with the weights of a folder; ``shape`` are fields of `LlamaConfig`."""
+    torch.manual_seed(seed)
+    special = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
+    config = LlamaConfig(**shape, **special, tie_word_embeddings=True)
+    if start_from:
+        return LlamaForCausalLM.from_pretrained(start_from, config=config, dtype=torch.float32)
+    return LlamaForCausalLM(config)
+
+
+def rotation(model: LlamaForCausalLM, length: int) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of the positions 0 to ``length`` - 1, [length, head dimension] each."""
+    cos, sin = model.model.rotary_emb(
+        torch.zeros(1, device=model.device), torch.arange(length, device=model.device)[None]
+    )
+    return cos[0], sin[0]
+
+
+def logits(model: LlamaForCausalLM, ids: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+    """[batch, length, vocabulary] for full sequences of token ids [batch, length]."""
+    x = model.model.embed_tokens(ids)
+    for layer in model.model.layers:
+        x = x + _attention(layer.self_attn, layer.input_layernorm(x), turn)
+        x = x + layer.mlp(layer.post_attention_layernorm(x))
+    return model.lm_head(model.model.norm(x))  # type: ignore[no-any-return]
+
+
+def loss(
+    model: LlamaForCausalLM, ids: Tensor, weights: Tensor, turn: tuple[Tensor, Tensor], answer: float
+) -> tuple[Tensor, Tensor]:
+    """Mean negative log-likelihood (nats) of ``ids`` [batch, length + 1], each token but the first under its weight.
+
+    Beside it the share of tokens of weight ``answer`` that are the model's first choice.
+    """
+    predicted = logits(model, ids[:, :-1], turn).float().flatten(0, 1)
+    gold, weight = ids[:, 1:].flatten(), weights.flatten()
+    each = F.cross_entropy(predicted, gold, reduction="none")
+    asked = weight == answer
+    right = ((predicted.detach().argmax(-1) == gold) & asked).sum() / asked.sum().clamp(min=1)
+    return (each * weight).sum() / weight.sum(), right
+
+
+def _attention(block: Any, x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+    batch, length, _ = x.shape
+    q, k, v = (
+        project(x).view(batch, length, -1, block.head_dim).transpose(1, 2)
+        for project in (block.q_proj, block.k_proj, block.v_proj)
+    )
+    q, k = _turned(q, turn), _turned(k, turn)
+    group = block.num_key_value_groups
+    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+    mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return block.o_proj(mixed.transpose(1, 2).reshape(batch, length, -1))  # type: ignore[no-any-return]
+
+
+def _turned(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+    cos, sin = turn
+    first, second = x.chunk(2, dim=-1)
+    return (x * cos + torch.cat((-second, first), dim=-1) * sin).to(x.dtype)

@@ -1,0 +1,29 @@
+"""Trains the testbed: ``python -m scripts.train_testbed [--config-name testbed-30m] [setting=value …]``.
+
+Configuration: ``conf/train/``. Resumes from its checkpoint; ``export=true`` evaluates and exports what is there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+
+from scripts.testbed import loop
+from scripts.testbed.export import export
+
+
+@hydra.main(version_base="1.3", config_path="../conf/train", config_name="testbed")  # type: ignore[untyped-decorator]
+def main(config: DictConfig) -> None:
+    """Trains to the end of the plan, evaluates and exports."""
+    settings: Any = OmegaConf.to_container(config, resolve=True)
+    folder = Path(settings["out"])
+    if not settings["export"]:
+        loop.train(settings, folder)
+    print(f"exported to {export(settings, folder)}")
+
+
+if __name__ == "__main__":
+    main()

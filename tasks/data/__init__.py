@@ -1,0 +1,10 @@
+"""The data sets that tasks read: where they may lie, what a row of each must hold, and who may have them.
+
+What may be passed on is carried in the package (`carried/PROVENANCE.md`); everything else is put under ``data/`` by
+``python -m scripts.fetch_data``. Each has a tiny synthetic fixture of its true schema (`fixtures/PROVENANCE.md`).
+"""
+
+from tasks.data.catalogue import CATALOGUE, DataSet, data_set
+from tasks.data.table import Table, table
+
+__all__ = ["CATALOGUE", "DataSet", "Table", "data_set", "table"]

@@ -1,0 +1,54 @@
+"""RULER in small: key-value lists, several values of one key, variables that follow one another."""
+
+from __future__ import annotations
+
+import random
+
+from tasks.mini.exercise import Exercise, Question
+from tasks.mini.material import Material, wordings
+
+ASKED = 6  # in training
+VARIABLES = 3  # of a chain
+CHAINS = 2
+
+
+def write_multikey(rng: random.Random, source: Material, size: int) -> Exercise:
+    """A list of pairs, all of one form; keys have two words, values five digits."""
+    line = rng.choice(source.pairs)
+    count = max(size // (len(line) + 14), 3)
+    pairs = dict(zip(source.keys(rng, count), source.numbers(rng, count), strict=True))
+    asked = rng.sample(list(pairs), min(ASKED, count))
+    questions = [Question(line.format(k=key, v="").rstrip(), f" {pairs[key]}", (pairs[key],)) for key in asked]
+    context = "\n".join(line.format(k=key, v=value) for key, value in pairs.items())
+    return Exercise(context, tuple(questions), predictable=False)
+
+
+def write_multivalue(rng: random.Random, source: Material, size: int, keys: int = 2) -> Exercise:
+    """The first, second and third value of each of two keys, in pages of a novel."""
+    words = wordings()["multivalue"]
+    ordinals = words["ordinals"]
+    needles, questions = [], []
+    for key in source.keys(rng, keys):
+        values = source.numbers(rng, len(ordinals))
+        sentences = [words["needle"].format(o=o, k=key, v=v) for o, v in zip(ordinals, values, strict=True)]
+        needles += sentences
+        answer = " ".join([f" {values[0]}.", *sentences[1:]])
+        questions.append(Question(words["question"].format(k=key), answer, tuple(values)))
+    rng.shuffle(questions)
+    return Exercise(source.bury(rng, size, needles), tuple(questions))
+
+
+def write_variables(rng: random.Random, source: Material, size: int) -> Exercise:
+    """Two chains of three variables; the first of each is assigned a number, each other one the one before."""
+    words = wordings()["variables"]
+    names = [f"{noun}{rng.randrange(10)}" for noun in rng.sample(source.nouns, CHAINS * VARIABLES)]
+    needles, questions = [], []
+    for chain, number in enumerate(source.numbers(rng, CHAINS)):
+        own = names[chain * VARIABLES : (chain + 1) * VARIABLES]
+        values = [number, *(f"VAR {name}" for name in own[:-1])]
+        needles += [words["needle"].format(a=a, b=b) for a, b in zip(own, values, strict=True)]
+        answer = " " + " = ".join(reversed(values)) + "."
+        references = (number, *reversed(own[:-1]))
+        questions.append(Question(words["question"].format(a=own[-1]), answer, references))
+    rng.shuffle(questions)
+    return Exercise(source.bury(rng, size, needles), tuple(questions))

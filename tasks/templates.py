@@ -1,0 +1,29 @@
+"""Prompt texts are data: read from ``tasks/prompts`` and filled with rows, whatever braces either of them holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+FOLDER = Path(__file__).with_name("prompts")
+FIELD = re.compile(r"\{(\w+)\}")
+
+
+@cache
+def prompts(name: str) -> Mapping[str, Any]:
+    """The file ``prompts/<name>.yaml``; it says where its texts come from."""
+    texts: Mapping[str, Any] = yaml.safe_load((FOLDER / f"{name}.yaml").read_text("utf-8"))
+    return texts
+
+
+def fill(template: str, **fields: object) -> str:
+    """``template`` with each ``{field}`` replaced, once: braces in what is filled in, and JSON's own, stay.
+
+    A field without a value is a mistake of ours, a `KeyError`.
+    """
+    return FIELD.sub(lambda found: str(fields[found[1]]), template)

@@ -1,0 +1,89 @@
+"""``+exp=longbench``: says what is missing before any model is touched, and runs as a whole on a small scale."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from harness import __main__ as command
+from harness.listing import CONF
+from harness.store import load_rows
+from tasks.data.table import FIXTURES
+from tasks.longbench.subsets import ENGLISH
+
+SMALL = ["policy=caote_snapkv", "budget=25%", "scale=mini", "references=[]"]
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path, capfd):
+    """The command line in an empty folder; returns exit code and what it complained about."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["harness", "+exp=longbench", *words, "results_dir=out"])
+        try:
+            command.main()
+        except SystemExit as end:
+            return int(end.code or 0), capfd.readouterr().err
+        return 0, capfd.readouterr().err
+
+    return run
+
+
+def test_missing_data_are_one_sentence_before_any_model_is_looked_for(run, monkeypatch, tmp_path):
+    for touch in ("load", "tokenizer", "shape"):
+        monkeypatch.setattr(f"harness.models.ModelSpec.{touch}", lambda *_: pytest.fail("the model was touched"))
+    code, error = run("policy=caote_snapkv", "budget=4k")
+    assert (code, error.count("\n")) == (2, 1)
+    assert error.startswith(
+        "The data set longbench is not on this machine: fetch it with 'python -m scripts.fetch_data"
+    )
+    assert error.count("longbench is not") == 1
+    assert not [*tmp_path.rglob("*.parquet"), *tmp_path.rglob("cell.json")]
+
+
+def test_with_scale_mini_every_task_runs_on_the_testbed_with_fixture_rows(run):
+    code, error = run(*SMALL, "limit=1", "max_length=200")
+    assert (code, error) == (0, "")
+    rows = load_rows("out")
+    assert set(rows["task"]) == {f"longbench/{name} (synthetic rows)" for name in ENGLISH}
+    assert set(rows["model"]) == {"testbed"}
+    assert (rows["invalid"] == "").all()
+    assert 190 < rows["prompt_tokens"].max() < 210  # cut to 200; decoded and encoded again it may differ a little
+
+
+def test_a_damaged_file_is_named_by_row_and_the_other_tasks_of_the_run_are_kept(run, tmp_path):
+    folder = tmp_path / "mine"
+    shutil.copytree(FIXTURES / "longbench", folder / "longbench")
+    damaged = folder / "longbench" / "qasper.jsonl"
+    lines = damaged.read_text().splitlines()
+    damaged.write_text("\n".join([lines[0], json.dumps({**json.loads(lines[0]), "context": ""})]) + "\n")
+    code, error = run(*SMALL, "limit=1", "data=mine", "task=longbench/qasper,longbench/hotpotqa")
+    assert (code, error.count("\n")) == (2, 1)
+    assert "qasper.jsonl, row 2: column 'context' must be a text that is not empty; it is empty." in error
+    assert set(load_rows("out")["task"]) == {"longbench/hotpotqa"}
+
+
+@pytest.mark.parametrize(
+    ("words", "model", "data"),
+    [
+        ([], "llama3.1-8b", "auto"),
+        (["scale=mini"], "testbed", "fixture"),
+        (["model=qwen2.5-3b"], "qwen2.5-3b", "auto"),
+        (["scale=mini", "model=qwen2.5-3b", "data=folder"], "qwen2.5-3b", "folder"),
+    ],
+)
+def test_the_model_is_the_experiments_unless_the_scale_or_the_command_line_say_another(words, model, data):
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        config = compose("config", overrides=["+exp=longbench", "task=longbench/qasper", *words])
+    assert (config.model.name, config.task.data) == (model, data)
+
+
+def test_a_model_that_is_asked_for_is_the_one_that_runs(run):
+    code, error = run(*SMALL, "model=hf", "model.path=./nowhere")
+    assert code == 2
+    assert "There is no folder ./nowhere" in error

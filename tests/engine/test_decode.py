@@ -1,0 +1,141 @@
+"""Decode: all layers settled at once equal one after the other; rows that finish leave and change nothing for the
+others; stops, least lengths and given continuations do what `Row` says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from presets import evicting_in, policy
+from tiny import prompt, tiny_model
+
+from harness.engine import Engine, Prompting, Row
+from harness.engine import decode as decoding
+from harness.engine.fold import Fold, may_fold
+from policies import DENSE
+
+BLOCKED, ONCE = Prompting("blocked", 8), Prompting("one_shot")
+NEW = 9
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model("llama")
+
+
+@pytest.fixture
+def layer_by_layer(monkeypatch):
+    monkeypatch.setattr(Fold, "of", staticmethod(lambda cohort: None))
+
+
+def rows_of(name: str) -> list[Row]:
+    """Rows of unequal length and budget: some evict from the first step on, some later, some never."""
+    return [
+        Row(prompt(length), policy(name), budget, NEW) for length, budget in ((50, 40), (41, 44), (50, 64), (37, 40))
+    ]
+
+
+FOLDED = [name for name in evicting_in(BLOCKED, 40) if may_fold(policy(name))]
+
+
+def test_what_is_folded():
+    """The policies of the papers' tables are, those that look at the layer or evict before attention are not."""
+    assert {"window", "sink", "h2o", "tova", "snapkv", "keydiff", "caote_h2o", "caote_snapkv"} <= set(FOLDED)
+    assert not {"hashevict", "random", "oracle", "kvec/testbed", "snapkv/carry", "sink/buzz"} & set(FOLDED)
+
+
+@pytest.mark.parametrize("name", FOLDED)
+@pytest.mark.parametrize("feed", [BLOCKED, ONCE], ids=str)
+def test_all_layers_at_once_equal_one_by_one(model, name, feed, request):
+    if name not in evicting_in(feed, 40):
+        pytest.skip("not in this regime")
+    rows = rows_of(name)
+    at_once = Engine(model).generate(rows, feed)
+    request.getfixturevalue("layer_by_layer")
+    assert at_once == Engine(model).generate(rows, feed)
+
+
+def test_dense_rows_are_folded_too(model, request):
+    rows = [Row(prompt(length), DENSE, 0, NEW) for length in (50, 44)]
+    at_once = Engine(model).generate(rows, BLOCKED)
+    request.getfixturevalue("layer_by_layer")
+    assert at_once == Engine(model).generate(rows, BLOCKED)
+
+
+@pytest.mark.parametrize("name", ["keydiff", "h2o", "scissorhands", "snapkv", "hashevict", "ada_snapkv", "random"])
+def test_rows_that_finish_leave_and_change_nothing(model, name, monkeypatch):
+    """Rows with limits from 1 to 12 tokens in one cohort, against each by itself."""
+    feed = next(feed for feed in (BLOCKED, ONCE, Prompting("token_fed")) if name in evicting_in(feed, 40))
+    limits = (1, 12, 3, 2, 7, 1, 5)
+    rows = [Row(prompt(48 + n % 3), policy(name), 40, limit) for n, limit in enumerate(limits)]
+    widths = []
+    narrowed = decoding.narrowed
+    monkeypatch.setattr(decoding, "narrowed", lambda cohort, left: widths.append(len(left)) or narrowed(cohort, left))
+    together = Engine(model).generate(rows, feed)
+    assert widths == sorted(widths, reverse=True)
+    assert len(widths) >= 2
+    for row, outcome in zip(rows, together, strict=True):
+        (alone,) = Engine(model).generate([row], feed)
+        assert outcome.tokens == alone.tokens
+        assert outcome.ledger == alone.ledger
+
+
+def test_several_policies_leave_a_cohort_one_by_one(model):
+    names = ("keydiff", "h2o", "tova", "random", "snapkv")
+    rows = [Row(prompt(48), policy(name), 40, limit) for name in names for limit in (2, 9, 4)]
+    together = Engine(model).generate(rows, BLOCKED)
+    for row, outcome in zip(rows, together, strict=True):
+        (alone,) = Engine(model).generate([row], BLOCKED)
+        assert (outcome.tokens, outcome.ledger) == (alone.tokens, alone.ledger)
+
+
+def test_a_stop_of_the_row_ends_it_and_is_not_returned(model):
+    (free,) = Engine(model).generate([Row(prompt(30), DENSE, 0, NEW)], BLOCKED)
+    stop = free.tokens[3]
+    first = free.tokens.index(stop)
+    (stopped,) = Engine(model).generate([Row(prompt(30), DENSE, 0, NEW, stops=frozenset({stop}))], BLOCKED)
+    assert stopped.tokens == free.tokens[:first]
+
+
+@pytest.mark.parametrize("at_least", [1, 4])
+def test_no_stop_is_chosen_among_the_first_tokens(model, at_least):
+    """The next best token is taken instead, as transformers does with ``min_new_tokens``."""
+    (free,) = Engine(model).generate([Row(prompt(30), DENSE, 0, NEW)], BLOCKED)
+    stop = free.tokens[0]
+    theirs = model.generate(
+        torch.tensor([prompt(30)]), min_new_tokens=at_least, max_new_tokens=NEW, do_sample=False, eos_token_id=stop,
+        pad_token_id=0,
+    )[0, 30:].tolist()  # fmt: skip
+    (ours,) = Engine(model, [stop]).generate([Row(prompt(30), DENSE, 0, NEW, at_least)], BLOCKED)
+    assert ours.tokens == [token for token in theirs if token != stop]
+    assert len(ours.tokens) >= at_least
+
+
+def test_until_ends_a_generation(model):
+    (free,) = Engine(model).generate([Row(prompt(30), DENSE, 0, NEW)], BLOCKED)
+    row = Row(prompt(30), DENSE, 0, NEW, until=lambda said: len(said) == 4)
+    (ended,) = Engine(model).generate([row], BLOCKED)
+    assert ended.tokens == free.tokens[:4]
+
+
+def test_the_greedy_continuation_is_greedy(model):
+    """What a policy generates is what it finds most likely, token by token, in the same state of its cache."""
+    for name in ("keydiff", "tova", "h2o"):
+        row = Row(prompt(50), policy(name), 40, 6)
+        (said,) = Engine(model).generate([row], BLOCKED)
+        other = [*said.tokens[:-1], (said.tokens[-1] + 1) % model.config.vocab_size]
+        follows = Engine(model).follow([replace(row, continuation=c) for c in (said.tokens, other)], BLOCKED)
+        assert [each.greedy for each in follows] == [True, False]
+        assert [len(each.nll) for each in follows] == [6, 6]
+        assert follows[0].nll[:5] == pytest.approx(follows[1].nll[:5], abs=1e-5)
+        assert follows[0].nll[5] < follows[1].nll[5]
+
+
+@torch.inference_mode()
+def test_the_likelihood_of_a_dense_continuation_is_the_models_own(model):
+    text, rest = prompt(40), prompt(52)[40:]
+    logits = model(torch.tensor([[*text, *rest]])).logits[0].log_softmax(-1)
+    expected = [-float(logits[39 + n, token]) for n, token in enumerate(rest)]
+    (ours,) = Engine(model).follow([Row(text, DENSE, continuation=rest)], BLOCKED)
+    assert ours.nll == pytest.approx(expected, abs=1e-4)  # fp32, other order of sums

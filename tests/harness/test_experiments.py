@@ -1,0 +1,114 @@
+"""Experiments of the five papers: every item composes at both scales, and all of a paper is the union of its items."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from harness import grids
+from harness.cells import Cell
+from harness.errors import UserError
+from harness.listing import CONF, names
+from harness.published import PAPERS, items
+from harness.references import preset
+
+ITEMS = [name for name in names("exp") if name.partition("/")[0] in PAPERS and not name.endswith("/all")]
+DRAWINGS = {
+    ("keydiff", "Figure 1"), ("keydiff", "Figure 3"), ("caote", "Figure 1"), ("caote", "Table 1"),
+    ("hashevict", "Figure 1"), ("buzz", "Figure 1"), ("buzz", "Figure 2"), ("buzz", "Figure 3"), ("buzz", "Table 1"),
+}  # fmt: skip
+
+
+@cache
+def composed(*overrides):
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        return compose("config", overrides=list(overrides))
+
+
+def configurations(scale, *overrides):
+    typed = [f"scale={scale}", *overrides]
+    base = composed(*typed)
+    made = grids.jobs(base, typed, scale, lambda each: composed(*each))
+    return [OmegaConf.to_container(config, resolve=True) for config in made]
+
+
+def listed(name, scale):
+    return composed(f"+exp={name}").grids[name][scale]
+
+
+@cache
+def cells(name):
+    """At scale=mini, by id."""
+    if name.endswith("/all") or listed(name, "mini"):
+        parsed = [Cell.parse(config) for config in configurations("mini", f"+exp={name}")]
+        return {cell.id: cell for cell in parsed}
+    return {}
+
+
+def test_every_table_and_figure_that_is_no_drawing_has_its_file():
+    wanted = {(row.paper, row.item) for row in items().itertuples()} - DRAWINGS
+    assert {f"{paper}/{item.lower().replace(' ', '_')}" for paper, item in wanted} == set(ITEMS)
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_every_item_opens_with_paper_expectation_hardware_and_cost(name):
+    text = (CONF / "exp" / f"{name}.yaml").read_text()
+    for heading in ("Paper", "Expected", "Hardware", "Cost"):
+        assert re.search(rf"^# {heading}: +\S", text, re.MULTILINE), heading
+    for scale in ("full", "mini"):
+        assert listed(name, scale) or re.search("no cells", text)
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_all_at_mini_is_the_union_of_the_items_as_the_same_cells(paper):
+    own = [name for name in ITEMS if name.startswith(f"{paper}/")]
+    assert set(cells(f"{paper}/all")) == set().union(*(cells(name) for name in own))
+    with_limit = {config["limit"] for config in configurations("mini", f"+exp={paper}/all")}
+    assert len(with_limit) == 1, "a sweep has one limit"
+
+
+def test_cells_that_papers_share_are_the_same_cells():
+    keydiff, caote = cells("keydiff/all"), cells("caote/all")
+    shared = {cell.policy.name for id, cell in caote.items() if id in keydiff}
+    assert shared >= {"h2o/keydiff", "tova/keydiff", "snapkv/keydiff", "sink"}
+    assert cells("keydiff/table_1").keys() == cells("keydiff/table_8").keys()
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_at_full_scale_models_policies_tasks_and_budgets_are_files_and_numbers_that_exist(paper):
+    """Built without data and models of the papers: fixtures, and the testbed's shape."""
+    points = grids.points(OmegaConf.to_container(composed(f"+exp={paper}/all").grids), "full")
+    options = {group: set(names(group)) for group in grids.GROUPS}
+    for point in points:
+        for group in options:
+            assert point[group] in options[group]
+    tasks = {point["task"] for point in points}
+    for task in tasks:
+        Cell.parse(OmegaConf.to_container(composed(f"task={task}", "data=fixture", "policy=dense"), resolve=True))
+
+
+def test_sets_do_not_hide_options():
+    for group in grids.GROUPS:
+        assert not set(grids.sets().get(group, {})) & set(names(group))
+
+
+def test_what_is_typed_wins_over_the_grids_and_leaves_no_copies():
+    made = configurations("mini", "+exp=keydiff/table_11", "policy=sink", "limit=3")
+    assert {config["policy"]["name"] for config in made} == {"sink"}
+    assert {config["policy"]["protect"]["sinks"] for config in made} == {preset("sink")["protect"]["sinks"]}
+    assert {config["limit"] for config in made} == {3}
+    assert len(made) == 3 * 4  # tasks and budgets
+
+
+def test_settings_of_a_variant_reach_the_policy_and_the_name_is_its_own():
+    made = configurations("mini", "+exp=hashevict/table_10")
+    assert {c["policy"]["name"]: c["policy"]["scorer"]["bits"] for c in made}["hashevict/4bit"] == 4
+
+
+def test_an_item_without_cells_says_so():
+    with pytest.raises(UserError, match="no cells"):
+        configurations("mini", "+exp=keydiff/table_4")

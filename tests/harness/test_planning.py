@@ -1,0 +1,61 @@
+"""What a plan says of a sweep on the testbed is what the sweep then does; what is not here is said to be assumed."""
+
+from __future__ import annotations
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from harness.engine import Prompting, Row
+from harness.errors import UserError
+from harness.estimate import published_lengths, work
+from harness.listing import CONF
+from harness.planning import planned, show
+from harness.store import load_rows
+from harness.sweep import sweep
+from policies import build
+
+SMALL = ("task=niah", "task.lengths=[256]", "task.depths=[50]", "task.repeats=2", "block_size=32", "limit=2")
+
+
+def configs(*sets):
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        return [compose("config", overrides=list(each)) for each in sets]
+
+
+def test_samples_and_prompt_tokens_of_a_plan_are_those_of_the_run(tmp_path):
+    jobs = configs(*([*SMALL, f"policy={policy}", f"results_dir={tmp_path}"] for policy in ("sink", "keydiff")))
+    (part,) = planned(jobs)
+    assert (part.cells, part.samples, part.present) == (5, 10, 0)
+    sweep(jobs)
+    rows = load_rows(tmp_path)
+    assert (len(rows), rows["prompt_tokens"].sum()) == (part.samples, part.work.prompt)
+    (after,) = planned(jobs)
+    assert (after.samples, after.present, after.work.shared) == (0, 10, 0)
+
+
+def test_shared_work_reads_a_prompt_once_up_to_the_first_eviction():
+    sink, dense = build({"name": "sink", "scorer": "recency"}), build({"name": "dense"})
+    rows = [Row(list(range(100)), dense), Row(list(range(100)), sink, 40)]
+    found = work((row, Prompting("blocked", 20)) for row in rows)
+    # The row of 40 slots is dense until its third block of 20, that block included.
+    assert (found.rows, found.prompt, found.alone, found.shared) == (2, 200, 200, 140)
+
+
+def test_a_model_and_data_that_are_not_here_are_assumed_and_said_to_be(tmp_path):
+    (job,) = configs(["model=llama3.1-8b", "task=longbench/qasper", "budget=2k", f"results_dir={tmp_path}"])
+    (part,) = planned([job])
+    samples, tokens = published_lengths("longbench/qasper")
+    assert part.samples == 3 * samples  # keydiff, dense, random
+    assert part.work.prompt == 3 * samples * tokens
+    assert all("as published" in words for words in part.assumed)
+
+
+def test_what_cannot_fit_is_refused_with_what_to_change(tmp_path, monkeypatch):
+    monkeypatch.setattr("harness.planning._room", lambda device: 1000)
+    with pytest.raises(UserError, match="choose a smaller model"):
+        show(configs([*SMALL, f"results_dir={tmp_path}"]))
+
+
+def test_a_task_of_unknown_length_is_one_sentence():
+    with pytest.raises(UserError, match="fetch it"):
+        published_lengths("nowhere")

@@ -1,0 +1,137 @@
+"""What a person sees: true counts, a table that fits, and silence where nobody watches."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pandas as pd
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from rich.console import Console
+
+from harness import runner, terminal
+from harness.cells import Cell
+from harness.engine import Engine
+from harness.listing import CONF
+from harness.prompts import Prompts
+from harness.terminal import DROPPED, Progress, fitting, show_summary
+
+TASK = ["task=niah", "task.lengths=[192]", "task.depths=[50]", "task.repeats=3", "block_size=64"]
+
+
+def cells() -> list[Cell]:
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        configs = [compose("config", overrides=[*TASK, f"budget={n}"]) for n in (64, 128)]
+    return [Cell.parse(OmegaConf.to_container(config, resolve=True)) for config in configs]
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    """Replace the terminal; what it shows can be read with ``getvalue``."""
+
+    def of(width: int, interactive: bool) -> io.StringIO:
+        written = io.StringIO()
+        fake = Console(file=written, width=width, force_terminal=interactive, _environ={})
+        monkeypatch.setattr(terminal, "console", fake)
+        return written
+
+    return of
+
+
+def run(folder, progress: Progress) -> None:
+    runner.run(cells(), folder, "cpu", Prompts(), progress)
+
+
+def short_of_memory(monkeypatch) -> None:
+    """More than two rows fail, after they have been fed."""
+    whole = Engine.generate
+
+    def generate(self, rows, prompting, observe):
+        if len(rows) > 2:
+            observe(100)
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return whole(self, rows, prompting, observe)
+
+    monkeypatch.setattr(Engine, "generate", generate)
+
+
+def test_every_token_counts_once_though_batches_are_halved(tmp_path, monkeypatch):
+    untroubled = Progress(shown=False)
+    short_of_memory(monkeypatch)
+    troubled = Progress(shown=False)
+    run(tmp_path / "troubled", troubled)
+    monkeypatch.undo()
+    run(tmp_path / "untroubled", untroubled)
+    for count in (untroubled.count, troubled.count):
+        assert count.done == count.planned > 0
+        assert (count.samples, len(count.cells), count.underway) == (6, 2, 0)
+        assert 0 < count.through <= count.planned  # prompts that are shared go through once
+    assert troubled.count.planned == untroubled.count.planned
+
+
+def test_a_failed_batch_leaves_the_count_where_it_was():
+    progress = Progress(shown=False)
+    with progress.over(1000):
+        progress.say("six rows")
+        progress.fed(400)
+        assert progress.count.share == 0.4
+        progress.say("three rows")
+        assert progress.count.done == 0
+
+
+def test_the_bar_shows_cells_samples_speed_and_memory_within_80_columns(tmp_path, screen):
+    shown = screen(80, interactive=True)
+    run(tmp_path, Progress())
+    lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]", shown.getvalue())]
+    last = " ".join(lines[-6:])
+    assert re.search(r"2 cells · 6 samples · [\d,]+ tokens/s · \d+\.\d GiB", last)
+    assert "100%" in last
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("pause", [1e9, 0.0])
+def test_without_a_terminal_there_is_a_line_per_stored_batch_at_most(pause, tmp_path, screen, monkeypatch):
+    shown = screen(80, interactive=False)
+    monkeypatch.setattr(terminal, "PAUSE", pause)
+    monkeypatch.setattr("harness.plan.ROWS_AT_ONCE", 2)
+    batches = []
+    run(tmp_path, Progress(told=batches.append))
+    lines = shown.getvalue().splitlines()
+    assert len(lines) == (0 if pause else len(batches))
+    assert len(batches) > 1
+    assert pause or lines[-1].startswith("100% · 2 cells · 6 samples · ")
+
+
+def summary(label: str) -> pd.DataFrame:
+    line = {
+        "task": "niah", "metric": "string_match", "prompt": "blocked", "label": label, "budget": "25%", "dense": False,
+        "reference": False, "value": 0.5, "low": 0.25, "high": 0.75, "difference": -0.25, "difference_low": -0.5,
+        "difference_high": 0.0, "n": 60, "slots_kept_max": 256.0, "slots_peak": 288.0,
+    }  # fmt: skip
+    return pd.DataFrame([line, {**line, "label": "dense", "budget": "full", "dense": True}])
+
+
+@pytest.mark.parametrize("label", ["sink", "fastcaote_scissorhands", "h2o/kvcache_factory (recent=12, sinks=4)"])
+@pytest.mark.parametrize("width", [200, 120, 80, 60])
+def test_the_table_keeps_one_line_per_cell_and_its_interval_and_samples(label, width, screen):
+    shown = screen(width, interactive=False)
+    show_summary(summary(label))
+    lines = shown.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    if width >= 80 and len(label) < 25:
+        (own,) = (line for line in lines if label in line)
+        assert "0.500" in own
+        assert "[0.250, 0.750]" in own
+        assert "60" in own
+    assert "0.750]" in shown.getvalue()
+
+
+def test_columns_go_in_the_stated_order_and_only_as_many_as_must():
+    columns = {name: ["x" * 10] for name in ("policy", "value", *DROPPED)}
+    widths = [1 + sum(3 + max(10, len(name)) for name in columns if name not in DROPPED[:n]) for n in range(4)]
+    for gone, width in enumerate(widths):
+        assert set(columns) - set(fitting(columns, width)) == set(DROPPED[:gone])
+    assert set(fitting(columns, 1)) == {"policy", "value"}

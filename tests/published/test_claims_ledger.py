@@ -1,0 +1,93 @@
+"""The claims ledger: each line can be asked of rows or says why not, and speaks of tables that exist."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from harness.errors import UserError
+from harness.published import PAPERS, Comparison, Spec, claims, items
+from harness.published.names import labels, metrics, model, presets
+from harness.published.places import cells_as_text
+
+EVERY = [claim for paper in PAPERS for claim in claims(paper)]
+NAMED = re.compile(r"(Table|Figure)s? ((?:[\dA-C]+[a-f]?(?:-[a-f])?(?:, (?=\d))?)+)")  # "Tables 4, 7", "Figure 9b-d"
+WHOLE = re.compile(r"\d+|[A-C]")  # without the panel
+COMPARED = [(claim, claim.comparison) for claim in EVERY if claim.comparison]
+
+
+def test_no_claim_is_dropped():
+    ledger = cells_as_text("claims.csv")
+    assert sorted(claim.id for claim in EVERY) == sorted(ledger["id"])
+    assert len(EVERY) == 121
+
+
+def test_claims_rest_on_tables_and_figures_that_exist_and_that_their_source_names():
+    for claim in EVERY:
+        known = set(items(claim.paper)["item"])
+        assert set(claim.items) <= known, claim.id
+        for kind, numbers in NAMED.findall(claim.source):
+            for number in numbers.split(", "):
+                whole = WHOLE.match(number)
+                assert whole
+                assert {f"{kind} {number}", f"{kind} {whole[0]}"} & set(claim.items), (claim.id, number)
+
+
+def test_a_claim_that_rows_cannot_decide_says_why():
+    for claim in EVERY:
+        assert (claim.comparison is None) == bool(claim.reason), claim.id
+        assert not claim.reason or claim.reason.endswith("."), claim.id
+
+
+def test_what_is_compared_has_names_among_ours():
+    for claim, asked in COMPARED:
+        assert all(presets(claim.paper, each.method, each.variant) for each in asked.specs()), claim.id
+        assert all(labels(claim.paper, task) for task in asked.task), claim.id
+        assert asked.column or all(metrics(metric) for metric in asked.metric), claim.id
+        assert all(model(name) for name in claim.models), claim.id
+
+
+def test_no_cell_is_compared_with_itself():
+    for claim, asked in COMPARED:
+        cells = {
+            (presets(claim.paper, each.method, each.variant)[0], each.prompt, each.block_size, each.budget)
+            for each in asked.specs()
+        }
+        assert len(cells) == len(asked.specs()), claim.id
+
+
+def test_budgets_are_rungs_of_a_ladder():
+    for claim, asked in COMPARED:
+        assert asked.budgets, claim.id
+        assert asked.asked_at() <= set(asked.ladder), claim.id
+        sizes = [float(budget.rstrip("%")) for budget in asked.ladder]
+        assert sizes == sorted(set(sizes)), claim.id
+
+
+def test_pairs_have_two_sides_of_one_length():
+    for claim, asked in COMPARED:
+        assert not asked.pairs or len(asked.left) == len(asked.right), claim.id
+
+
+def test_models_of_the_ledger_are_read():
+    assert claims("keydiff")[0].models == ("llama-3.1-8b-instruct",)
+    assert len(claims("caote")[0].models) == 4
+    assert claims("keydiff")[23].models == ()
+
+
+def test_a_comparison_is_read_with_the_defaults_of_its_paper():
+    asked = Comparison.parse(
+        {"kind": "above", "left": {"method": "keydiff", "budget": "4096"}, "right": ["tova", "sink"]},
+        {"budgets": [2048, 4096], "task": "longbench_avg", "prompt": "blocked", "block_size": 128},
+    )
+    assert asked.left == (Spec("keydiff", budget="4096"),)
+    assert asked.right == (Spec("tova"), Spec("sink"))
+    assert (asked.budgets, asked.ladder, asked.task) == (("2048", "4096"), ("2048", "4096"), ("longbench_avg",))
+    other = Comparison.parse({"kind": "rises", "left": "keydiff", "budgets": [100, 50]}, {"budgets": [2048]})
+    assert other.ladder == ("50", "100")
+
+
+def test_an_unknown_paper_is_answered_with_the_nearest():
+    with pytest.raises(UserError, match="Did you mean caote"):
+        claims("coate")

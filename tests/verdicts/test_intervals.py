@@ -1,0 +1,78 @@
+"""The intervals and p-values of cases on synthetic data with known answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from harness.verdicts.cases import Case
+from harness.verdicts.findings import Finding, findings
+from harness.verdicts.paired import Stratum, resample
+
+SIMULATIONS = 1_000
+TRUTH = 0.1
+
+
+def simulated(rng: np.random.Generator, documents: int, each: int, tasks: int, pairs: int = 1) -> list[Stratum]:
+    """Pairs of cells whose scores differ by `TRUTH` on average, dependent within documents; left ones first."""
+    out = []
+    for task in range(tasks):
+        right = rng.normal(0, 1, (documents, each, pairs))
+        gain = TRUTH + rng.normal(0, 0.3, (documents, 1, pairs)) + rng.normal(0, 0.3, (documents, each, pairs))
+        totals = np.concatenate([(right + gain).sum(axis=1), right.sum(axis=1)], axis=1)[:, :, None]
+        out.append(Stratum(f"task {task}", totals, np.full(documents, float(each)), documents * each))
+    return out
+
+
+def found_in(strata: list[Stratum]) -> list[Finding]:
+    """One finding for each pair of cells."""
+    pairs = strata[0].totals.shape[1] // 2
+    group = tuple(range(len(strata)))
+
+    def case(place: int) -> Case:
+        weights = np.zeros(2 * pairs)
+        weights[[place, pairs + place]] = 1.0, -1.0
+        both = [place, pairs + place]
+        return Case(str(place), lambda scores: scores[..., both].mean(axis=-2) @ [1.0, -1.0], group, weights)
+
+    return findings([case(place) for place in range(pairs)], strata, level=0.95, bounded=True)
+
+
+@pytest.mark.parametrize(("documents", "each", "tasks"), [(40, 1, 1), (30, 4, 1), (25, 2, 3)])
+def test_a_95_percent_interval_covers_in_95_percent_of_cases(documents, each, tasks):
+    found = found_in(simulated(np.random.default_rng(3), documents, each, tasks, SIMULATIONS))
+    covered = np.mean([one.low <= TRUTH <= one.high for one in found])
+    # 0.95 in 1,000 simulations has a standard error of 0.007.
+    assert 0.93 <= covered <= 0.97
+    assert {one.n for one in found} == {documents * each * tasks}
+
+
+def test_the_standard_error_is_that_of_the_estimate():
+    found = found_in(simulated(np.random.default_rng(4), 40, 1, 1, SIMULATIONS))
+    spread = np.std([one.estimate for one in found])
+    assert np.mean([one.standard_error for one in found]) == pytest.approx(spread, rel=0.1)
+
+
+def test_p_values_are_uniform_where_there_is_no_difference():
+    strata = simulated(np.random.default_rng(7), 30, 3, 2, SIMULATIONS)
+    for each in strata:  # the truth is taken off
+        each.totals[:, :SIMULATIONS] -= TRUTH * each.masses[:, None, None]
+    found = found_in(strata)
+    for p in ([one.p_for for one in found], [one.p_against for one in found]):
+        assert 0.03 <= np.mean(np.array(p) <= 0.05) <= 0.07
+
+
+def test_one_document_gives_no_interval():
+    (found,) = found_in(simulated(np.random.default_rng(5), 1, 8, 1))
+    assert np.isnan([found.low, found.high]).all()
+    assert found.p_for >= 0.5
+
+
+def test_all_cells_see_the_same_draws():
+    """Two equal cells never differ, in any draw: what is compared is paired."""
+    strata = simulated(np.random.default_rng(6), 20, 2, 2)
+    for each in strata:
+        each.totals[:, 1] = each.totals[:, 0]
+    often = resample(strata).often
+    assert np.ptp(often[..., 0]) > 0.1
+    assert np.array_equal(often[..., 0], often[..., 1])

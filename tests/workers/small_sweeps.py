@@ -1,0 +1,107 @@
+"""A sweep that takes a second, and workers on it that are forked, so that none has to import torch anew."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from harness.cells import Cell
+from harness.engine import Engine
+from harness.launchers.order import Order
+from harness.listing import CONF
+from harness.models import BUNDLED
+from harness.prompts import Prompts
+from harness.store import Store, load_rows
+from harness.terminal import Progress
+from harness.workers.terms import Terms
+
+TASK = ["task=niah", "task.lengths=[192]", "task.depths=[50]", "task.max_new_tokens=3", "block_size=32"]
+POLICIES = ("sink", "h2o")
+SAMPLES = 12
+NOT_REPEATABLE = ("seconds", "created", "worker")  # columns that clocks and names fill
+
+
+def saved_model(folder: Path) -> Path:
+    """A random model of two layers that speaks with the testbed's tokenizer."""
+    torch.manual_seed(7)
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = AutoConfig.for_model("llama", vocab_size=4096, num_key_value_heads=2, initializer_range=0.3, **sizes)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(BUNDLED / "testbed").save_pretrained(folder)
+    return folder
+
+
+@cache
+def cells(model: Path, samples: int = SAMPLES) -> tuple[Cell, ...]:
+    words = [*TASK, f"task.repeats={samples}", "model=hf", f"model.path={model}", "model.dtype=float32", "budget=32"]
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        configs = [compose("config", overrides=[*words, f"policy={policy}"]) for policy in POLICIES]
+    return tuple(Cell.parse(OmegaConf.to_container(config, resolve=True)) for config in configs)
+
+
+def order(model: Path, results: Path, samples: int = SAMPLES, **terms: object) -> Order:
+    settled = replace(Terms(batch_rows=4, lease=30.0), **terms)
+    return Order(cells(model, samples), results, "cpu", None, settled)
+
+
+def worked(what: Order):
+    return what.work(Prompts(what.limit), Progress(shown=False))
+
+
+def forked(what: Order, slow: float = 0.0) -> multiprocessing.Process:
+    """A worker in a process of its own, ``slow`` seconds longer at each batch."""
+    process = multiprocessing.get_context("fork").Process(target=_work, args=(what, slow), daemon=True)
+    process.start()
+    return process
+
+
+def _work(what: Order, slow: float) -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+    generate = Engine.generate
+
+    def slowly(self, *arguments):
+        time.sleep(slow)
+        return generate(self, *arguments)
+
+    Engine.generate = slowly
+    try:
+        worked(what)
+    except KeyboardInterrupt:
+        os._exit(130)
+    os._exit(0)
+
+
+def table(results: Path) -> pd.DataFrame:
+    """Every row of a results folder, the columns that must be the same whoever has computed them."""
+    rows = load_rows(results)
+    columns = [name for name in rows.columns if name not in NOT_REPEATABLE]
+    return rows[columns].sort_values(["cell_id", "sample_id", "metric"], ignore_index=True)
+
+
+def times_stored(results: Path) -> pd.Series:
+    """For each cell and sample: in how many parts it stands."""
+    store = Store(results / "runs")
+    keys = [(cell, sample) for cell in store.cells() for part in store.parts(cell) for sample in part.samples]
+    return pd.Series(keys, dtype=object).value_counts()
+
+
+def units_held(results: Path) -> list[Path]:
+    return [file for file in (results / "runs" / ".work").glob("*/*.json") if not file.name.startswith(".")]
+
+
+def wait_until(reached, seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.01)

@@ -1,0 +1,36 @@
+"""Shards and terms: what is written is understood, and what cannot be is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.errors import UserError
+from harness.workers.shard import Shard
+from harness.workers.terms import ROWS_WHEN_DETERMINISTIC, Terms
+
+PLAIN = {"shard": None, "lease": 60, "deterministic": False, "batch_rows": None}
+
+
+@pytest.mark.parametrize("of", [1, 2, 16])
+def test_each_sample_belongs_to_one_shard(of):
+    shards = [Shard.parse(f"{number}/{of}") for number in range(1, of + 1)]
+    assert all(sum(shard.holds(rank) for shard in shards) == 1 for rank in range(100))
+
+
+@pytest.mark.parametrize("text", ["0/4", "5/4", "1", "a/b", "1/0", "-1/4"])
+def test_a_shard_that_is_none_is_refused(text):
+    with pytest.raises(UserError, match="write shard=3/16"):
+        Shard.parse(text)
+
+
+@pytest.mark.parametrize("wrong", [{"lease": 0}, {"lease": "long"}, {"batch_rows": 0}, {"deterministic": "maybe"}])
+def test_terms_that_are_none_are_refused(wrong):
+    (name,) = wrong
+    with pytest.raises(UserError, match=f"{name}="):
+        Terms.parse({**PLAIN, **wrong})
+
+
+def test_a_deterministic_run_has_a_width_that_memory_does_not_decide():
+    assert Terms.parse({**PLAIN, "deterministic": True}).batch_rows == ROWS_WHEN_DETERMINISTIC
+    assert Terms.parse({**PLAIN, "deterministic": True, "batch_rows": 8}).batch_rows == 8
+    assert Terms.parse(PLAIN).batch_rows is None
