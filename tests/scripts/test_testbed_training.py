@@ -95,11 +95,12 @@ def test_training_can_start_from_exported_weights_and_their_tokenizer(folder, tm
     assert file.read_bytes() == (folder / words.FILE).read_bytes()
 
 
-def test_the_forward_pass_is_that_of_transformers():
+@pytest.mark.parametrize("length", [40, 150, network.WRITTEN_OUT + 8])  # one block, several, the fused kernel
+def test_the_forward_pass_is_that_of_transformers(length):
     model = network.build(TINY["model"], seed=1)
-    ids = torch.randint(0, 512, (2, 40), generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(0, 512, (2, length), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        ours = network.logits(model, ids, network.rotation(model, 40))
+        ours = network.logits(model, ids, network.rotation(model, length))
         theirs = model(ids).logits
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
