@@ -14,18 +14,22 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from scripts.testbed.initial import look_back
+
 BLOCK = 64  # queries whose scores are written out at once
 WRITTEN_OUT = 1024  # tokens; on a processor the fused kernel is 2 to 5 times slower up to here, with heads this small
 
 
 def build(shape: Mapping[str, Any], seed: int, start_from: str | None = None) -> LlamaForCausalLM:
-    """A model in float32, new or with the weights of a folder; ``shape`` are fields of `LlamaConfig`."""
+    """A model in float32, new (`look_back`) or with the weights of a folder; ``shape`` are fields of `LlamaConfig`."""
     torch.manual_seed(seed)
     special = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
     config = LlamaConfig(**shape, **special, tie_word_embeddings=True)
     if start_from:
         return LlamaForCausalLM.from_pretrained(start_from, config=config, dtype=torch.float32)
-    return LlamaForCausalLM(config)
+    model = LlamaForCausalLM(config)
+    look_back(model, seed)
+    return model
 
 
 def rotation(model: LlamaForCausalLM, length: int) -> tuple[Tensor, Tensor]:

@@ -105,6 +105,21 @@ def test_the_forward_pass_is_that_of_transformers(length):
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_new_model_looks_at_the_token_before_with_one_group_of_heads_only(seed):
+    shape = configured("testbed")["model"]
+    model = network.build(shape, seed)
+    model.set_attn_implementation("eager")
+    ids = torch.randint(0, shape["vocab_size"], (1, 64), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        weights = model(ids, output_attentions=True).attentions
+    before = torch.stack([layer[0].diagonal(-1, dim1=1, dim2=2).mean(-1) for layer in weights])  # [layer, query head]
+    group = shape["num_attention_heads"] // shape["num_key_value_heads"]
+    assert (before[0, :group] > 0.8).all()
+    assert (before[0, group:] < 0.2).all()
+    assert (before[1:] < 0.2).all()
+
+
 def test_the_loss_weighs_each_token():
     model = network.build(TINY["model"], seed=1)
     ids = torch.randint(0, 512, (1, 9), generator=torch.Generator().manual_seed(0))
