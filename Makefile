@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench testbed reproduce format clean
+.PHONY: efficiency help setup demo test check notebooks docs serve bench testbed reproduce format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,19 +30,39 @@ check: $(READY)  ## format check, lint and type check only
 
 PAPERS := keydiff caote buzz hashevict kvec
 SCALE  ?= mini
+# Processes of one thread are faster on the small model than threads of one process; on GPUs there is one for each.
+WORKERS := $(if $(filter mini,$(SCALE)),launcher.workers=2)
 
 plan-%: $(READY)  ## plan-<paper>: what its sweep would feed and hold, before anything runs (MODEL=…, SCALE=full)
 	$(BIN)/python -m harness plan +exp=$*/all scale=$(SCALE) $(if $(MODEL),model=$(MODEL))
 
-reproduce-%: $(READY)  ## reproduce-<paper>: its sweep, on the testbed at scale=mini (MODEL=…, SCALE=full)
-	$(BIN)/python -m harness +exp=$*/all scale=$(SCALE) $(if $(MODEL),model=$(MODEL))
+reproduce-%: $(READY)  ## reproduce-<paper>: its sweep and its report, on the testbed at scale=mini (MODEL=…, SCALE=full)
+	$(BIN)/python -m harness +exp=$*/all scale=$(SCALE) launcher=local $(WORKERS) $(if $(MODEL),model=$(MODEL))
+	$(BIN)/python -m harness.figures paper=$* scale=$(SCALE) $(if $(MODEL),model=$(MODEL))
+	$(BIN)/python -m harness.report paper=$* scale=$(SCALE)
+
+report-%: $(READY)  ## report-<paper>: its tables, figures and verdicts from the rows that are there (SCALE=full)
+	$(BIN)/python -m harness.report paper=$* scale=$(SCALE)
 
 reproduce: $(addprefix reproduce-,$(PAPERS))  ## the sweeps of all five papers; cells that they share run once
+
+notebooks: $(READY)  ## execute the notebooks again and store their outputs (a minute)
+	$(BIN)/python -m scripts.notebooks
+
+docs: $(READY)  ## the documentation as a site, in site/; warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+serve: $(READY)  ## the results site of results/ (leaderboard, claims, survivors) at http://localhost:8000 (PORT=…)
+	$(BIN)/python -m harness.site
+	$(BIN)/python -m http.server $(or $(PORT),8000) --bind 127.0.0.1 --directory results/site
 
 bench: $(READY)  ## rates against the roof, the straightforward loop and the sum of cells (about 10 minutes)
 	$(BIN)/python -m scripts.bench
 
-testbed: $(READY)  ## train the testbed from scratch (75 minutes; resumes), SMOKE=1: a tiny one (3 minutes)
+efficiency: $(READY)  ## costs of the papers' methods on this machine, for their reports (3 minutes)
+	$(BIN)/python -m scripts.efficiency
+
+testbed: $(READY)  ## train the testbed from scratch (an hour or more; resumes), SMOKE=1: a tiny one (3 minutes)
 	$(BIN)/python -m scripts.train_testbed $(if $(SMOKE),--config-name smoke)
 
 format: $(READY)  ## rewrite the sources in the project's format

@@ -1,0 +1,33 @@
+"""Measures KV-cache eviction. For Python: ``from harness import run, load_rows, compare, generate``."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from harness.api.comparing import compare
+    from harness.api.generating import Generation, generate
+    from harness.api.running import run
+    from harness.store.loading import load_rows
+
+__all__ = ["Generation", "compare", "generate", "load_rows", "run"]
+
+_HOMES = {
+    "Generation": "harness.api.generating",
+    "compare": "harness.api.comparing",
+    "generate": "harness.api.generating",
+    "load_rows": "harness.store.loading",
+    "run": "harness.api.running",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Each name is imported when it is first used: ``import harness`` loads neither torch nor pandas."""
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'harness' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -11,6 +11,7 @@ import tasks
 from harness import fingerprint, identity
 from harness.budget import FULL, Budget
 from harness.engine import Prompting
+from harness.engine.rows import SIMULATED
 from harness.engine.support import natural_regime, reason_against
 from harness.errors import CellError
 from harness.models import ModelSpec
@@ -52,10 +53,11 @@ class Cell:
         prompting = natural_regime(policy, block_size) if automatic else Prompting(config["prompt"], block_size)
         if reason := reason_against(policy, prompting):
             raise CellError(reason)
-        if task.mode == "perplexity" and prompting.regime == "one_shot" and not policy.is_dense:
+        if task.mode == "perplexity" and prompting.regime in ("one_shot", SIMULATED) and not policy.is_dense:
             raise CellError(
-                f"Task '{task.label}' predicts the prompt itself, and prompt=one_shot evicts only after the prompt, so "
-                "its perplexity would be dense whatever the policy: use prompt=blocked or prompt=token_fed."
+                f"Task '{task.label}' predicts the prompt itself, and prompt={prompting.regime} computes it before "
+                "anything is evicted, so its perplexity would be dense whatever the policy: use prompt=blocked or "
+                "prompt=token_fed."
             )
         return Cell(
             model=model,
@@ -103,7 +105,7 @@ class Cell:
             "policy": self.policy.name,
             "budget": self.budget.label,
             "prompt": self.prompting.regime,
-            "block_size": self.prompting.block_size if self.prompting.regime == "blocked" else 0,
+            "block_size": self.prompting.block_size if self.prompting.has_blocks else 0,
             "task": self.task.label + SYNTHETIC * (getattr(self.task, "data", "") == "fixture"),
             "dtype": self.model.dtype,
             "seed": self.seed,

@@ -1,14 +1,15 @@
 """``python -m harness.diagnose what=[kept,coverage] model=… policy=… task=…``: look inside one cell.
 
 Takes every setting of ``python -m harness``; ``limit`` is 1 sample where none is given. Frames go to
-``<results_dir>/diagnostics/<cell>/<diagnostic>/<sample>.parquet``. Tasks that generate are diagnosed on the dense
-model's own answer, fed token by token, so that all policies are compared on the same tokens.
+``<results_dir>/diagnostics/<cell>/<diagnostic>/<sample>.parquet``, the prompt's tokens as text beside them. Tasks that
+generate are diagnosed on the dense model's own answer, fed token by token, so that all policies are compared on the
+same tokens.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from harness import provenance
 from harness.cells import Cell
 from harness.diagnostics import DIAGNOSTICS, check, chosen, diagnose
 from harness.diagnostics.forced import dense_continuation
+from harness.diagnostics.token_text import pieces
 from harness.errors import CellError, UserError
 from harness.listing import CONF
 from harness.models import eos_token_ids, pick_device
@@ -30,6 +32,9 @@ from harness.prompts import Prompts
 from harness.refusals import reason_against_cell
 from harness.store import Store, write_atomically
 from harness.terminal import console, say
+from tasks.base import Sample
+
+TEXT = "text"  # beside the diagnostics: what the tokens of a sample are
 
 
 def main() -> None:
@@ -59,11 +64,10 @@ def run(arguments: Sequence[str]) -> None:
     device = pick_device(config["device"])
     model = cell.model.load(device)
     store.describe(cell.id, {**cell.description(), **provenance.record(device)})
-    frames = [_diagnosed(model, job, what) for job in jobs]
+    frames = [diagnosed(model, job, what) for job in jobs]
     folder = store.root / cell.id
     for job, by_name in zip(jobs, frames, strict=True):
-        for name, frame in by_name.items():
-            _write(frame, folder / name / f"{job.sample.id.replace('/', '_')}.parquet")
+        written(by_name | {TEXT: text_of(job, prompts)}, job, folder)
     for name in what:
         _show(name, pd.concat([by_name[name] for by_name in frames], ignore_index=True))
     for sentence in sorted({each.attrs["invalid"] for by_name in frames for each in by_name.values()} - {""}):
@@ -80,7 +84,7 @@ def _composed(arguments: Sequence[str]) -> dict[str, Any]:
     return {str(key): value for key, value in config.items()}
 
 
-def _diagnosed(model: Any, job: Job, what: Sequence[str]) -> dict[str, pd.DataFrame]:
+def diagnosed(model: Any, job: Job, what: Sequence[str]) -> dict[str, pd.DataFrame]:
     """The frames of one sample, with its id in front."""
     row, prompting = job.row, job.cell.prompting
     continuation = dense_continuation(model, row.tokens, row.max_new_tokens, eos_token_ids(model), prompting)
@@ -90,9 +94,23 @@ def _diagnosed(model: Any, job: Job, what: Sequence[str]) -> dict[str, pd.DataFr
     return frames
 
 
-def _write(frame: pd.DataFrame, file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, frame.to_parquet(index=False))
+def text_of(job: Job, prompts: Prompts) -> pd.DataFrame:
+    """The prompt's tokens as text, for figures that show them: ``sample_id``, ``position``, ``text``."""
+    words = pieces(prompts.wording(job.cell.model).tokenizer, job.row.tokens)
+    return pd.DataFrame({"sample_id": job.sample.id, "position": range(len(words)), "text": words})
+
+
+def file_of(name: str, sample: Sample, folder: Path) -> Path:
+    """Where a frame of one sample lies in its cell's folder."""
+    return folder / name / f"{sample.id.replace('/', '_')}.parquet"
+
+
+def written(frames: Mapping[str, pd.DataFrame], job: Job, folder: Path) -> None:
+    """Write the frames of one sample, each whole or not at all."""
+    for name, frame in frames.items():
+        file = file_of(name, job.sample, folder)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, frame.to_parquet(index=False))
 
 
 def _show(name: str, frame: pd.DataFrame) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -27,21 +27,23 @@ from harness.models import DTYPES, ModelSpec
 
 @dataclass(frozen=True)
 class Work:
-    """Tokens to feed at most (generation may end earlier), each row by itself and with shared prompt work."""
+    """Tokens to feed at most (generation may end earlier), each row by itself and with shared prompt work.
+
+    ``passes``: forward passes of cohorts that the shared work takes, at most.
+    """
 
     rows: int = 0
     prompt: int = 0
     alone: int = 0
     shared: int = 0
+    passes: int = 0
 
     def __add__(self, other: Work) -> Work:
-        return Work(
-            self.rows + other.rows, self.prompt + other.prompt, self.alone + other.alone, self.shared + other.shared
-        )
+        return Work(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
     def times(self, samples: int) -> Work:
         """The same for so many samples."""
-        return Work(self.rows * samples, self.prompt * samples, self.alone * samples, self.shared * samples)
+        return Work(*(count * samples for count in astuple(self)))
 
 
 def work(rows: Iterable[tuple[Row, Prompting]]) -> Work:
@@ -54,22 +56,49 @@ def work(rows: Iterable[tuple[Row, Prompting]]) -> Work:
 
 def _of_regime(rows: Sequence[Row], prompting: Prompting) -> Work:
     plan = share(rows, prompting)
+    chunks = [row.chunks(prompting) for row in rows]
+    passes = [len(each) + row.total_tokens - len(row.tokens) for each, row in zip(chunks, rows, strict=True)]
     fed = sum(rows[index].total_tokens for cohort in plan.alone for index in cohort)
+    taken = sum(max(passes[index] for index in cohort) for cohort in plan.alone)
     for family in plan.families:
-        read = zip(family.prompts, family.chunks(rows, prompting), strict=True)
-        fed += sum(rows[index].chunks(prompting)[len(passes) - 1][1] for index, passes in read)
+        together = family.chunks(rows, prompting)
+        read = zip(family.prompts, together, strict=True)
+        fed += sum(chunks[index][len(each) - 1][1] for index, each in read)
+        taken += max(map(len, together))
         for branch in family.branches:
-            for index in branch.rows:
-                row = rows[index]
-                fed += row.total_tokens - row.chunks(prompting)[branch.after][1]
+            fed += sum(rows[index].total_tokens - chunks[index][branch.after][1] for index in branch.rows)
+            taken += max(passes[index] for index in branch.rows) - branch.after - 1
     alone = sum(row.total_tokens for row in rows)
-    return Work(len(rows), sum(len(row.tokens) for row in rows), alone, fed)
+    return Work(len(rows), sum(len(row.tokens) for row in rows), alone, fed, taken)
 
 
 @cache
 def _published() -> Mapping[str, Mapping[str, Any]]:
     found: dict[str, dict[str, Any]] = OmegaConf.to_container(OmegaConf.load(CONF / "estimates.yaml"))  # type: ignore[assignment]
     return found
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What a model's sweeps have taken, measured: seconds for each forward pass and for each token in it, and to begin
+    and end. ``gflops``: what `matrix_rate` gave on that machine. ``conditions``: date and machine, in words."""
+
+    begin: float
+    per_pass: float
+    per_token: float
+    gflops: float
+    conditions: str
+
+    @staticmethod
+    def of(model: str) -> Pace | None:
+        """That of a model by its name; None where nothing was measured."""
+        known = _published()["paces"].get(model)
+        return Pace(**known) if known else None
+
+    def seconds(self, done: Work, rate: float) -> float:
+        """For this work on a machine whose matrix products run at ``rate`` operations per second."""
+        steady = done.passes * self.per_pass + done.shared * self.per_token
+        return self.begin + steady * self.gflops * 1e9 / rate
 
 
 def published_lengths(task: str) -> tuple[int, int]:

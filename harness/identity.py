@@ -11,10 +11,11 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from harness import fingerprint, sources
+from harness import fingerprint, session_code, sources
 
 if TYPE_CHECKING:
     from harness.cells import Cell
+    from policies import Policy
 
 FORMAT = 3  # raised whenever the fields below change meaning
 
@@ -39,11 +40,11 @@ def identity(cell: Cell) -> dict[str, Any]:
     """Plain data, the same on every machine. Code enters by group; `code` says which files these are."""
     prompting = cell.prompting
     protocol = {name: value for name, value in dataclasses.asdict(cell.task).items() if name not in cell.task.places}
-    block = {"block_size": prompting.block_size} if prompting.regime == "blocked" else {}
+    block = {"block_size": prompting.block_size} if prompting.has_blocks else {}
     return {
         "format": FORMAT,
         "model": cell.model.identity(),
-        "policy": {name: part for name, part in _described(cell.policy).items() if name != "name"},
+        "policy": {name: part for name, part in described(cell.policy).items() if name != "name"},
         "budget": dataclasses.asdict(cell.budget),
         "prompt": {"regime": prompting.regime, **block},
         "task": {**cell.protocol, **protocol},
@@ -55,18 +56,25 @@ def code(cell: Cell) -> dict[str, sources.Files]:
     """The files that decide the outputs of this cell and the hash of the code in each, by group."""
     engine = (sources.ROOT / "harness" / "engine").glob("*.py")
     kind: Callable[..., object] = type(cell.task)
-    policy = (file for part in _parts(cell.policy) for file in sources.behind(part, EVERY_POLICY))
     return {
         "engine": sources.hashed([*engine, *sources.of_modules(f"harness.{name}" for name in ENGINE)]),
-        "policy": sources.hashed([*sources.of_modules(sorted(EVERY_POLICY)), *policy]),
+        "policy": policy_code(cell.policy),
         "task": sources.hashed(sources.behind(kind)),
     }
 
 
-def _described(part: Any) -> dict[str, Any]:
+def policy_code(policy: Policy) -> sources.Files:
+    """The code of a policy and all its parts: of files, and of classes that a notebook or a script defines."""
+    parts = _parts(policy)
+    files = (file for part in parts for file in sources.behind(part, EVERY_POLICY))
+    session = session_code.of_session(parts, EVERY_POLICY)
+    return sources.hashed([*sources.of_modules(sorted(EVERY_POLICY)), *files]) | session
+
+
+def described(part: Any) -> dict[str, Any]:
     """A frozen dataclass as plain data, the classes of its parts included."""
     fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
-    plain = {name: _described(v) if dataclasses.is_dataclass(v) else v for name, v in fields.items()}
+    plain = {name: described(v) if dataclasses.is_dataclass(v) else v for name, v in fields.items()}
     return {"class": type(part).__name__, **plain}
 
 

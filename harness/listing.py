@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.errors import UserError
-from policies import nearest
+from harness.user_error import UserError
 
 CONF = Path(__file__).parent.parent / "conf"
 GROUPS = {"policies": "policy", "tasks": "task", "models": "model", "exps": "exp"}
@@ -20,6 +19,8 @@ def names(group: str) -> list[str]:
 def listing(what: str) -> str:
     """One line per option: its name, and the first comment of its file. Raises `UserError` for an unknown list."""
     if what not in GROUPS:
+        from policies import nearest  # it loads torch, which shell completion must not wait for
+
         raise UserError(f"There is no list of '{what}'. {nearest(what, GROUPS)}")
     options = names(GROUPS[what])
     width = max(map(len, options))

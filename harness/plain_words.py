@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from harness.errors import MENDABLE
+from harness.errors import MENDABLE, UserError
 from harness.listing import CONF, names
 from policies import nearest
 
@@ -28,6 +29,8 @@ def errors_in_plain_words() -> Iterator[None]:
         _stop(_unknown_option(error))
     except (HydraException, OmegaConfBaseException) as error:
         _stop(_unreadable(str(error)))
+    except BrokenPipeError:  # whoever reads our lines (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         if error.errno == errno.ENOSPC:
             _stop(
@@ -38,6 +41,17 @@ def errors_in_plain_words() -> Iterator[None]:
         _stop(f"{place} cannot be used ({error.strerror}): check it, or choose another results_dir.")
     except KeyboardInterrupt:
         _stop("Stopped. What was finished is kept: run the same command again to go on from there.", 130)
+
+
+@contextmanager
+def hydra_as_user_errors() -> Iterator[None]:
+    """What Hydra says of names and settings that do not exist, as a `UserError`: for Python, which has no exit code."""
+    try:
+        yield
+    except MissingConfigException as error:
+        raise UserError(_unknown_option(error)) from error
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(_unreadable(str(error))) from error
 
 
 def _unknown_option(error: MissingConfigException) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,10 +46,15 @@ class Job:
         return load
 
     @property
+    def passes(self) -> int:
+        """Forward passes that its longest row takes at most."""
+        return max(len(row.chunks(self.cell.prompting)) + row.max_new_tokens for row in self.rows)
+
+    @property
     def together(self) -> tuple[Any, ...]:
         """Jobs with the same key can be given to the engine at once: prompts of similar length, fed alike."""
         prompting = self.cell.prompting
-        similar = len(self.row.tokens) // (prompting.block_size if prompting.regime == "blocked" else SIMILAR_LENGTH)
+        similar = len(self.row.tokens) // (prompting.block_size if prompting.has_blocks else SIMILAR_LENGTH)
         return (self.cell.task.mode, prompting, similar)
 
 
@@ -80,8 +85,11 @@ class Plan:
 
         ``memory``: bytes beside the weights. ``rows``: at most. A single job is always given out, fitting or not.
         """
-        ordered = sorted(enumerate(self.jobs), key=lambda pair: (str(pair[1].together), pair[0]))
-        for _, members in itertools.groupby((job for _, job in ordered), key=lambda job: job.together):
+        alike: dict[tuple[Any, ...], list[Job]] = defaultdict(list)
+        for job in self.jobs:
+            alike[job.together].append(job)
+        # What takes the most passes comes first, so that several workers end at about the same time.
+        for _, members in sorted(alike.items(), key=lambda pair: (-max(job.passes for job in pair[1]), str(pair[0]))):
             batch: list[Job] = []
             load = Load(self.footprint)
             for job in members:

@@ -19,7 +19,7 @@ from harness.cells import Cell
 from harness.engine import Row
 from harness.engine.rows import Prompting
 from harness.errors import UserError
-from harness.estimate import Work, matrix_rate, published_lengths, text_config, weights, work
+from harness.estimate import Pace, Work, matrix_rate, published_lengths, text_config, weights, work
 from harness.memory import Footprint, Load, allowed
 from harness.models import DTYPES, ModelSpec, pick_device
 from harness.plan import plan
@@ -55,13 +55,11 @@ def show(configs: Sequence[DictConfig]) -> None:
         config = text_config(part.model)
         bytes_of_weights = weights(config) * DTYPES[part.model.dtype].itemsize
         rate = matrix_rate(device, part.model.dtype)
-        seconds = part.work.shared * 2 * weights(config) / rate
         for line in (
             f"{part.model.name}: {part.cells} cells, {part.samples} samples to compute, {part.present} there already",
             f"  prompt tokens     {part.work.prompt:,} in {part.work.rows:,} rows",
             f"  tokens to feed    {part.work.alone:,} alone, {part.work.shared:,} with shared prompts (at most)",
-            f"  time              {seconds / 60:,.1f} minutes at least: matrix products alone, "
-            f"{rate / 1e9:,.0f} GFLOP/s measured here",
+            f"  time              {_time(part, rate)}",
             f"  memory            {bytes_of_weights / 2**30:.2f} GiB of weights, "
             f"{part.largest / 2**30:.2f} GiB for the largest row",
             *(f"  assumed           {words}" for words in sorted(part.assumed)),
@@ -168,6 +166,16 @@ def _by_published_lengths(
         part.largest = max([part.largest, *loads])
         known = f"{samples} samples of {tokens} tokens a task, as published (conf/estimates.yaml)"
         part.assumed.add(f"{label.partition('/')[0]}: {known}, for model or data are not on this machine")
+
+
+def _time(part: Planned, rate: float) -> str:
+    """How long it takes, in words: by what its model's sweeps have taken, else a lower bound."""
+    here = f"{rate / 1e9:,.0f} GFLOP/s of matrix products measured now"
+    if (pace := Pace.of(part.model.name)) is not None:
+        seconds = pace.seconds(part.work, rate) if part.samples else pace.begin
+        return f"about {seconds / 60:,.1f} minutes with all cores: {pace.conditions}, and {here}"
+    seconds = part.work.shared * 2 * weights(text_config(part.model)) / rate
+    return f"{seconds / 60:,.1f} minutes at least: {here}, and nothing but them; no sweep of it was measured yet"
 
 
 def _room(device: str) -> int:

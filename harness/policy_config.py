@@ -9,6 +9,7 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from harness.given import recall
 from harness.listing import CONF
 from harness.models import ModelSpec
 from harness.outside import as_policy, construct, is_outside
@@ -19,6 +20,8 @@ from policies import Policy, build
 
 def policy_from(config: Mapping[str, Any], model: ModelSpec, trusted: Collection[str] = ()) -> Policy:
     """Raises the errors of `harness.errors.MENDABLE`."""
+    if "given" in config:
+        return recall(config)
     if is_outside(config):
         return as_policy(construct(config, trusted))
     parts = {key: construct(spec, trusted) if is_outside(spec) else spec for key, spec in config.items()}

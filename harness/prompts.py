@@ -33,6 +33,6 @@ class Prompts:
     def _of(self, model: ModelSpec, task: Task) -> list[tuple[Sample, list[int]]]:
         if (model, task) not in self._encoded:
             wording = self.wording(model)
-            samples = task.samples(wording.tokenizer)[: self.limit]
+            samples = task.first(wording.tokenizer, self.limit)
             self._encoded[model, task] = [(sample, wording.encoded(sample)) for sample in samples]
         return self._encoded[model, task]

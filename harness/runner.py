@@ -16,6 +16,7 @@ import pandas as pd
 from harness import provenance, spent
 from harness.cells import Cell
 from harness.engine import Engine, Outcome
+from harness.engine.compiled import compile_layers
 from harness.errors import UserError
 from harness.memory import allowed, out_of_memory, release_cached
 from harness.models import ModelSpec, eos_token_ids
@@ -75,6 +76,8 @@ def run(
         for work in plans:
             if work.jobs:
                 stored += Worker(work, store, device, prompts, progress, terms).compute()
+    if stored:
+        store.remember()  # for whoever asks next; this worker has read most of it anyway
     return Finished(unique, store, stored, sum(p.present for p in plans))
 
 
@@ -92,6 +95,8 @@ class Worker:
     def compute(self) -> int:
         """Go on until every sample is in the store, by whomever; how many this worker has stored."""
         model = self.work.model.load(self.device)
+        if self.terms.compile_on(model.device) and (reason := compile_layers(model)):
+            self.progress.say(reason)
         self.tokenizer = self.work.model.tokenizer()
         self.engine = Engine(model, eos_token_ids(model))
         for cell in self.work.cells:

@@ -22,23 +22,33 @@ def behind(thing: Callable[..., object], apart: frozenset[str] = frozenset()) ->
 
     Imports are followed within its own package and `FOLLOWED`, through a package's ``__init__`` to the module that a
     name comes from: who imports one class of a package does not depend on the others. Modules named in ``apart``
-    are neither followed nor part of the answer.
+    are neither followed nor part of the answer. A class that no file holds has none (`harness.session_code`).
     """
+    return reached_from(thing.__module__, apart)
+
+
+def reached_from(module: str, apart: frozenset[str] = frozenset()) -> tuple[Path, ...]:
+    """The file of a module and those of what it imports, as `behind` follows them."""
     files: dict[str, Path] = {}
-    packages = {thing.__module__.partition(".")[0], *FOLLOWED}
-    waiting = [thing.__module__]
+    packages = {module.partition(".")[0], *FOLLOWED}
+    waiting = [module]
     while waiting:
-        module = waiting.pop()
-        file = _file(module) if module not in files and module not in apart else None
-        if file is not None and module.partition(".")[0] in packages:
-            files[module] = file
-            waiting += imports(module)
+        name = waiting.pop()
+        file = file_of(name) if name not in files and name not in apart else None
+        if file is not None and name.partition(".")[0] in packages:
+            files[name] = file
+            waiting += imports(name)
     return tuple(files.values())
+
+
+def has_file(module: str) -> bool:
+    """Whether a module's code lies in a Python file that can be found by its name."""
+    return file_of(module) is not None
 
 
 def of_modules(modules: Iterable[str]) -> list[Path]:
     """The source file of each. Raises ImportError for a module that has none."""
-    files = {module: _file(module) for module in modules}
+    files = {module: file_of(module) for module in modules}
     if missing := [module for module, file in files.items() if file is None]:
         raise ImportError(f"There is no source of {', '.join(missing)}.")
     return [file for file in files.values() if file is not None]
@@ -104,7 +114,7 @@ def _docstrings(tree: ast.Module) -> Iterator[ast.Expr]:
 def imports(module: str) -> list[str]:
     """Modules that this one takes anything from, inside of functions too; the way leads through ``__init__`` files."""
     found = []
-    for node in _statements(_file(module)):
+    for node in _statements(file_of(module)):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         else:
@@ -114,10 +124,10 @@ def imports(module: str) -> list[str]:
 
 def _origin(module: str, name: str) -> str:
     """The module that ``from module import name`` takes the name from."""
-    if _file(f"{module}.{name}") is not None:
+    if file_of(f"{module}.{name}") is not None:
         return f"{module}.{name}"
     if _is_package(module):
-        for node in _statements(_file(module)):
+        for node in _statements(file_of(module)):
             if isinstance(node, ast.ImportFrom) and name in {alias.asname or alias.name for alias in node.names}:
                 return _origin(_absolute(module, node), name)
     return module
@@ -137,11 +147,11 @@ def _statements(file: Path | None) -> tuple[ast.Import | ast.ImportFrom, ...]:
 
 
 def _is_package(module: str) -> bool:
-    file = _file(module)
+    file = file_of(module)
     return file is not None and file.name == "__init__.py"
 
 
-def _file(module: str) -> Path | None:
+def file_of(module: str) -> Path | None:
     """The source file of a module, or None where there is no such module or it is not Python."""
     try:
         spec = importlib.util.find_spec(module)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -13,7 +14,7 @@ from harness.cells import Cell
 from harness.errors import CellError, UserError
 from harness.launchers.launch import launch
 from harness.launchers.order import Order
-from harness.loggers import logger_of
+from harness.loggers import Logger, logger_of
 from harness.prompts import Prompts
 from harness.references import Asked, references
 from harness.refusals import Refusal, reason_against_cell, told
@@ -24,10 +25,34 @@ from harness.workers.terms import Terms
 from tasks.base import TaskError
 
 
+@dataclass(frozen=True)
+class Swept:
+    """``notes``: what was refused (``refused``) and which reference lines are missing, each with its reason."""
+
+    finished: Finished
+    notes: tuple[str, ...]
+    refused: tuple[str, ...]
+
+
 def sweep(configs: Sequence[DictConfig]) -> None:
     """Run all jobs of one command together. Raises the errors of `harness.errors.MENDABLE`.
 
     Cells that cannot be run as asked are named before and after the others have run.
+    """
+    name, results_dir = str(configs[0].name), Path(configs[0].results_dir)
+    logger = logger_of(OmegaConf.to_container(configs[0].logger, resolve=True), results_dir, name)
+    done = swept(configs, logger)
+    rows = done.finished.rows()
+    _report(done.finished, rows, name, results_dir, done.notes)
+    logger.finished(rows)
+    if problems := [*done.refused, *broken(rows)]:
+        raise UserError(" ".join(problems))
+
+
+def swept(configs: Sequence[DictConfig], logger: Logger) -> Swept:
+    """Run the cells of all jobs that can be run, their reference lines beside them; the others are told.
+
+    Raises the errors of `harness.errors.MENDABLE`, and `UserError` where no cell can be run.
     """
     first = configs[0]
     limit = first.limit
@@ -37,7 +62,6 @@ def sweep(configs: Sequence[DictConfig]) -> None:
     plain = OmegaConf.to_container(first, resolve=True)
     assert isinstance(plain, dict)
     terms = Terms.parse({str(key): value for key, value in plain.items()})
-    logger = logger_of(OmegaConf.to_container(first.logger, resolve=True), results_dir, str(first.name))
     asked, refusals = sorted_out(configs, prompts)
     if not asked:
         raise UserError(" ".join(dict.fromkeys(refusal.reason for refusal in refusals)))
@@ -50,10 +74,7 @@ def sweep(configs: Sequence[DictConfig]) -> None:
     logger.started(cells)
     order = Order(tuple(cells), results_dir, str(first.device), limit, terms)
     done = launch(order, plain["launcher"], prompts, Progress(told=logger.progress))
-    _report(done, str(first.name), results_dir, notes)
-    logger.finished(done.rows())
-    if problems := [*refused, *_broken(done.rows())]:
-        raise UserError(" ".join(problems))
+    return Swept(done, tuple(notes), tuple(refused))
 
 
 def sorted_out(configs: Sequence[DictConfig], prompts: Prompts) -> tuple[list[Asked], list[Refusal]]:
@@ -76,8 +97,7 @@ def sorted_out(configs: Sequence[DictConfig], prompts: Prompts) -> tuple[list[As
     return asked, refusals
 
 
-def _report(done: Finished, name: str, results_dir: Path, notes: Sequence[str]) -> None:
-    rows = done.rows()
+def _report(done: Finished, rows: pd.DataFrame, name: str, results_dir: Path, notes: Sequence[str]) -> None:
     page = results_dir / "reports" / f"{name}.html"
     page.parent.mkdir(parents=True, exist_ok=True)
     write_report(rows, page, title=name, notes=notes)
@@ -89,7 +109,7 @@ def _report(done: Finished, name: str, results_dir: Path, notes: Sequence[str]) 
     say(f"Rows:   {done.store.root}\nReport: {page}")
 
 
-def _broken(rows: pd.DataFrame) -> list[str]:
+def broken(rows: pd.DataFrame) -> list[str]:
     """What happened to cells that broke a promise, as sentences; none where all kept theirs."""
     accepted = checked(rows)
     return [

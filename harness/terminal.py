@@ -15,6 +15,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from harness.count import Count
+from harness.notebook_bar import NotebookBar
 from harness.plan import Job
 from harness.report import difference_text, interval_text, value_text
 
@@ -32,19 +33,11 @@ class Progress:
     """
 
     def __init__(self, shown: bool | None = None, told: Callable[[Sequence[Job]], None] | None = None) -> None:
-        self.shown = console.is_terminal if shown is None else shown
+        self.shown = console.is_terminal or console.is_jupyter if shown is None else shown
         self.told = told
         self.count = Count()
         self.last_line = time.monotonic()
-        self.bar = Bar(
-            TextColumn("{task.description}\n{task.fields[facts]}"),  # two lines, so that 80 columns hold the rest
-            BarColumn(bar_width=12),
-            TaskProgressColumn(),
-            TimeRemainingColumn(compact=True),
-            TextColumn("left"),
-            console=console,
-            disable=not self.shown,
-        )
+        self.bar: Any = NotebookBar() if self.shown and console.is_jupyter else _terminal_bar(self.shown)
         self.task: Any = None
 
     @contextmanager
@@ -81,6 +74,18 @@ class Progress:
     def _show(self) -> None:
         if self.shown:
             self.bar.update(self.task, completed=self.count.done, facts=self.count.facts())
+
+
+def _terminal_bar(shown: bool) -> Bar:
+    return Bar(
+        TextColumn("{task.description}\n{task.fields[facts]}"),  # two lines, so that 80 columns hold the rest
+        BarColumn(bar_width=12),
+        TaskProgressColumn(),
+        TimeRemainingColumn(compact=True),
+        TextColumn("left"),
+        console=console,
+        disable=not shown,
+    )
 
 
 def say(text: str) -> None:

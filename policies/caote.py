@@ -6,6 +6,7 @@ renormalising moves the output X = sum h v by exactly h_j / (1 - h_j) * |X - v_j
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from policies.view import CacheView
 
 NEVER_EVICT_ABOVE = 1 - 1e-6  # a slot with all the mass: its removal is undefined, not free
+NUMBERS_PER_TILE = 2**18  # on a processor: so many fp32 differences of values stay in its cache
 
 
 class Correction(Protocol):
@@ -25,32 +27,48 @@ class Correction(Protocol):
         ...
 
 
+def evenly(filled: Tensor) -> Tensor:
+    """The same share for every filled slot of a head, (R, H, N) fp32."""
+    return filled.float() / filled.sum(-1, keepdim=True).clamp(min=1)
+
+
 def normalised_mass(scores: Tensor, filled: Tensor) -> Tensor:
     """h: scores as shares of a head's total, uniform where the total is 0. (R, H, N) fp32."""
     mass = scores.float().masked_fill(~filled, 0.0)
     total = mass.sum(-1, keepdim=True)
-    uniform = filled.float() / filled.sum(-1, keepdim=True).clamp(min=1)
-    return torch.where(total <= 0, uniform, mass / total.clamp(min=torch.finfo(torch.float32).tiny))  # NaN stays NaN
+    return torch.where(
+        total <= 0, evenly(filled), mass / total.clamp(min=torch.finfo(torch.float32).tiny)
+    )  # NaN stays NaN
 
 
-def centred_values(view: CacheView) -> Tensor:
-    """Values seen from the newest slot's value, (R, H, N, D) fp32, 0 at empty slots.
+def distance_to_output(weights: Tensor, view: CacheView) -> Tensor:
+    """|X - v| per slot, (R, H, N) fp32, where X is the mean of the values under ``weights`` (R, H, N), which sum to 1.
 
-    CAOTE only uses differences of values, so the origin is free; with this one equal values tie at exactly 0.
+    CAOTE only uses differences of values, so the origin is free: they are seen from the newest slot's value, so that
+    equal values tie at exactly 0. The distance is taken directly, not expanded into |v|^2 - 2 v.X + |X|^2, which loses
+    half of the digits where values are nearly equal, and there the ranking is decided.
     """
-    newest = view.positions.argmax(-1)[..., None, None].expand(-1, -1, 1, view.values.shape[-1])
-    values = view.values.float()
-    centred = values - values.gather(2, newest)
-    return centred if view.is_full else centred.masked_fill(~view.filled.unsqueeze(-1), 0.0)
+    place = view.positions.argmax(-1)[..., None, None].expand(-1, -1, 1, view.values.shape[-1])
+    newest = view.values.gather(2, place).float()
+    distance = torch.empty_like(weights)
+    for rows in _tiles(view.values):
+        values = view.values[rows].float() - newest[rows]
+        if not view.is_full:
+            values.masked_fill_(~view.filled[rows].unsqueeze(-1), 0.0)
+        output = weights[rows].unsqueeze(-2) @ values
+        distance[rows] = torch.linalg.vector_norm(values.sub_(output), dim=-1)
+    return distance
 
 
-def output_change(mass: Tensor, values: Tensor, output: Tensor) -> Tensor:
-    """h / (1 - h) * |X - v| per slot, (R, H, N) fp32; ``output`` is X, (R, H, 1, D).
+def _tiles(values: Tensor) -> Iterator[slice]:
+    """Rows to look at together: all of them, or on a processor so many that their differences stay in its cache."""
+    rows = len(values)
+    at_once = max(1, NUMBERS_PER_TILE * rows // values.numel()) if values.device.type == "cpu" else rows
+    return (slice(start, start + at_once) for start in range(0, rows, at_once))
 
-    The distance is taken directly, not expanded into |v|^2 - 2 v.X + |X|^2: the expansion loses half of the digits
-    where values are nearly equal, which is where the ranking is decided.
-    """
-    distance = torch.cdist(values, output, compute_mode="donot_use_mm_for_euclid_dist").squeeze(-1)
+
+def output_change(mass: Tensor, distance: Tensor) -> Tensor:
+    """h / (1 - h) * |X - v| per slot, (R, H, N) fp32."""
     change = mass / (1 - mass).clamp(min=1 - NEVER_EVICT_ABOVE) * distance
     return change.masked_fill(mass > NEVER_EVICT_ABOVE, torch.inf)
 
@@ -64,8 +82,7 @@ class CAOTE:
     def correct(self, scores: Tensor, view: CacheView) -> Tensor:
         """(R, H, N)."""
         mass = normalised_mass(scores, view.filled)
-        values = centred_values(view)
-        return output_change(mass, values, mass.unsqueeze(-2) @ values)
+        return output_change(mass, distance_to_output(mass, view))
 
 
 @dataclass(frozen=True)
@@ -77,6 +94,4 @@ class FastCAOTE:
     def correct(self, scores: Tensor, view: CacheView) -> Tensor:
         """(R, H, N)."""
         mass = normalised_mass(scores, view.filled)
-        values = centred_values(view)
-        count = view.filled.sum(-1).clamp(min=1)[..., None, None]
-        return output_change(mass, values, values.sum(-2, keepdim=True) / count)
+        return output_change(mass, distance_to_output(evenly(view.filled), view))

@@ -1,22 +1,27 @@
 """Workers are killed at random during one sweep; its table must be that of a sweep that nobody has disturbed.
 
-python -m scripts.torture --kills 60 --workers 3 --samples 300
+python -m scripts.torture --kills 60 --workers 3 --samples 300 [--holders]
+
+With ``--holders`` only workers are killed that hold a batch, so that every kill may cost one. What was computed and not
+stored (samples that went into the model, less those in the store) may not exceed what the killed ones held.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import multiprocessing
-import os
 import random
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pandas as pd
 import torch
@@ -24,10 +29,11 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from harness.cells import Cell
+from harness.engine import Engine, Outcome, Row
 from harness.launchers.order import Order
 from harness.listing import CONF
 from harness.prompts import Prompts
-from harness.store import Store, load_rows
+from harness.store import Store, leases, load_rows, work_files
 from harness.terminal import Progress
 from harness.workers.shard import Shard
 from harness.workers.terms import Terms
@@ -35,53 +41,82 @@ from harness.workers.terms import Terms
 WORDS = ["task=niah", "task.lengths=[192]", "task.depths=[50]", "block_size=32", "budget=48"]
 POLICIES = ("sink", "h2o")
 NOT_REPEATABLE = ("seconds", "created")
+BEGUN = "begun.txt"  # in the results folder: the number of samples of every batch that went into the model
+
+
+@dataclass
+class Losses:
+    """``holders``: killed workers that held a batch. ``held``: samples in these batches."""
+
+    killed: int = 0
+    holders: int = 0
+    held: int = 0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 where both tables are the same, every sample stands in one part, and none is missing; else 1."""
+    """0 where both tables are the same, every sample stands in one part, none is missing, and nothing was computed
+    again but what killed workers held; else 1."""
     options = _options(arguments)
     with tempfile.TemporaryDirectory() as folder:
         calm, rough = Path(folder) / "calm", Path(folder) / "rough"
         _work(_order(options, calm))
-        wasted, killed = _disturbed(_order(options, rough), options)
+        losses = _disturbed(_order(options, rough), options)
         same = _table(calm).equals(_table(rough))
         stored = _times_stored(rough)
+        begun = sum(int(line) for line in (rough / BEGUN).read_text().split())
     twice = sum(count > 1 for count in stored.values())
     missing = len(POLICIES) * options.samples - len(stored)
+    wasted = begun - len(stored)
     print(
-        f"{killed} workers killed, {len(stored)} samples: {missing} missing, {twice} twice, tables "
-        f"{'equal' if same else 'DIFFER'}; {wasted} batches of at most {options.batch_rows} rows were lost with them."
+        f"{losses.killed} workers killed, {losses.holders} of them with a batch, {losses.held} samples in these; "
+        f"{len(stored)} samples stored: {missing} missing, {twice} twice, tables {'equal' if same else 'DIFFER'}; "
+        f"{begun} samples went into the model, {wasted} of them in vain."
     )
-    return 0 if same and not twice and not missing else 1
+    return 0 if same and not twice and not missing and wasted <= losses.held else 1
 
 
-def _disturbed(order: Order, options: argparse.Namespace) -> tuple[int, int]:
-    """Batches that were under way when their workers were killed, and kills."""
+def _disturbed(order: Order, options: argparse.Namespace) -> Losses:
     draw = random.Random(options.seed)
     workers = [_started(order) for _ in range(options.workers)]
-    wasted = killed = 0
-    while killed < options.kills and any(worker.is_alive() for worker in workers):
+    losses = Losses()
+    while losses.killed < options.kills and any(worker.is_alive() for worker in workers):
         time.sleep(draw.uniform(0.1, options.pause))
-        place = draw.randrange(len(workers))
-        pid = workers[place].pid
-        if pid is None or not workers[place].is_alive():
+        victims = _holders(order.results_dir, workers) if options.holders else [w for w in workers if w.is_alive()]
+        if not victims:
             continue
-        os.kill(pid, signal.SIGKILL)
-        workers[place].join()
-        killed += workers[place].exitcode == -signal.SIGKILL
-        wasted += _held_by(order.results_dir, pid)
-        workers[place] = _started(order)
+        victim = draw.choice(victims)
+        victim.kill()
+        victim.join()
+        losses.killed += victim.exitcode == -signal.SIGKILL
+        batches = _held_by(order.results_dir, victim)
+        losses.holders += bool(batches)
+        losses.held += sum(batches)
+        workers[workers.index(victim)] = _started(order)
     for worker in workers:
         worker.join()
-    return wasted, killed
+    return losses
 
 
-def _held_by(results: Path, pid: int) -> int:
-    held = 0
-    for file in (results / "runs" / ".work").glob("*/[0-9]*.json"):
-        with contextlib.suppress(OSError):  # a living worker has released it just now
-            held += f'"pid": {pid},' in file.read_text()
-    return held
+def _holders(results: Path, workers: list[BaseProcess]) -> list[BaseProcess]:
+    return [worker for worker in workers if worker.is_alive() and _held_by(results, worker)]
+
+
+def _held_by(results: Path, worker: BaseProcess) -> list[int]:
+    """The number of samples in each batch that a worker holds."""
+    claims = (results / "runs" / work_files.FOLDER).glob("*/[0-9]*.json")
+    # A batch has one claim for each epoch.
+    units = {claim.parent / claim.name.partition(".")[0] for claim in claims if _is_of(claim, worker)}
+    return [_samples_in(unit) for unit in units]
+
+
+def _is_of(claim: Path, worker: BaseProcess) -> bool:
+    lease = leases.read(claim)
+    return lease is not None and lease.pid == worker.pid
+
+
+def _samples_in(unit: Path) -> int:
+    agenda, place = unit.name.split("-")
+    return len(work_files.batches(unit.parent / f"agenda-{agenda}.json.gz")[int(place)])
 
 
 def _started(order: Order) -> BaseProcess:
@@ -91,8 +126,18 @@ def _started(order: Order) -> BaseProcess:
 
 
 def _work(order: Order) -> None:
+    """Be a worker that notes every batch before it goes into the model; here one row is one sample."""
     torch.set_num_threads(1)
-    order.work(Prompts(order.limit), Progress(shown=False, told=lambda _: None))
+    order.results_dir.mkdir(exist_ok=True)
+    generate = Engine.generate
+    with (order.results_dir / BEGUN).open("a", buffering=1) as begun:
+
+        def noted(engine: Engine, rows: Sequence[Row], *others: Any) -> list[Outcome]:
+            begun.write(f"{len(rows)}\n")
+            return generate(engine, rows, *others)
+
+        with mock.patch.object(Engine, "generate", noted):
+            order.work(Prompts(order.limit), Progress(shown=False, told=lambda _: None))
 
 
 def _order(options: argparse.Namespace, results: Path) -> Order:
@@ -121,6 +166,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--samples", type=int, default=300, help="per cell, of which there are two")
     parser.add_argument("--batch-rows", type=int, default=8)
+    parser.add_argument("--holders", action="store_true", help="kill only workers that hold a batch")
     parser.add_argument("--pause", type=float, default=1.0, help="seconds between two kills at most")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args(arguments)

@@ -102,6 +102,10 @@ class Task:
         """
         raise NotImplementedError
 
+    def first(self, tokenizer: Tokenizer, count: int | None = None) -> Sequence[Sample]:
+        """The first ``count`` of `samples`, all where it is None; tasks whose samples take time to make override it."""
+        return self.samples(tokenizer)[:count]
+
     def score(self, sample: Sample, prediction: str) -> Mapping[str, float]:
         """Each metric of ``metrics`` for a generated text; mode "generate" only."""
         raise TaskError(f"{self.label} asks for no text (mode {self.mode}), so there is no prediction to score.")

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from tasks.base import Likelihood, Mode, Sample, Task, TaskError, Tokenizer
 from tasks.checks import whole
-from tasks.data import table
+from tasks.data import revision_of, table
 
 DATASET = "booksum/test"
 
@@ -46,7 +46,7 @@ class BookSum(Task):
 
     def revision(self) -> dict[str, str]:
         """The chapters and summaries."""
-        return {"data": table(DATASET, self.data).revision}
+        return {"data": revision_of(DATASET, self.data)}
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         """The chapters in the file's order."""

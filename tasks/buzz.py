@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from tasks import revision
 from tasks.base import Sample, Task, TaskError, Tokenizer
 from tasks.checks import nearest, whole
-from tasks.data import table
+from tasks.data import revision_of, table
 from tasks.metrics.rouge import rouge_1, rouge_2, rouge_l
 from tasks.metrics.self_bleu import self_bleu
 from tasks.templates import FOLDER, fill, prompts
@@ -78,7 +78,7 @@ class Buzz(Task):
     def revision(self) -> dict[str, str]:
         """The rows' file, the prompts, and the code of the metrics."""
         return {
-            "data": table(SUBSETS[self.subset].dataset, self.data).revision,
+            "data": revision_of(SUBSETS[self.subset].dataset, self.data),
             "prompts": revision.of_files(FOLDER / "summarization.yaml"),
             "metrics": revision.of_sources(rouge_l if SUBSETS[self.subset].rouge else self_bleu),
         }

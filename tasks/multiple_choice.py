@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from tasks import revision
 from tasks.base import Likelihood, Mode, Sample, Task, TaskError, Tokenizer
 from tasks.checks import nearest
-from tasks.data import table
+from tasks.data import revision_of, table
 from tasks.gsm8k.choices import LETTERS, derived
 from tasks.hashevict.subsets import checked_letter, letter_of
 from tasks.templates import FOLDER, fill, prompts
@@ -51,7 +51,7 @@ class MultipleChoice(Task):
     def revision(self) -> dict[str, str]:
         """The rows' file and the prompt."""
         return {
-            "data": table(DATASETS[self.dataset], self.data).revision,
+            "data": revision_of(DATASETS[self.dataset], self.data),
             "prompts": revision.of_files(FOLDER / "medqa.yaml"),
         }
 

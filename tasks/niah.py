@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import islice, product
 from typing import ClassVar
 
 from tasks import revision
@@ -67,7 +67,11 @@ class NeedleInAHaystack(Task):
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         """Repeats outermost: every prefix covers the grid as evenly as it can."""
-        points = product(range(self.repeats), self.lengths, self.depths)
+        return self.first(tokenizer)
+
+    def first(self, tokenizer: Tokenizer, count: int | None = None) -> list[Sample]:
+        """Only these are made."""
+        points = islice(product(range(self.repeats), self.lengths, self.depths), count)
         return [self._sample(tokenizer, length, depth, repeat) for repeat, length, depth in points]
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from tasks.base import Mode, Sample, Task, TaskError, Tokenizer
 from tasks.checks import nearest, whole
-from tasks.data import Table, table
+from tasks.data import Table, revision_of, table
 
 STYLES = ("rows", "windows")
 DATASET = "wikitext2/validation"
@@ -52,7 +52,7 @@ class WikiText(Task):
 
     def revision(self) -> dict[str, str]:
         """The text."""
-        return {"data": table(DATASET, self.data).revision}
+        return {"data": revision_of(DATASET, self.data)}
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         """In the order of the text; `TaskError` where the text has fewer tokens than one window."""

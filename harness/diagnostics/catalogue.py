@@ -17,8 +17,11 @@ from harness.diagnostics import (
     output_error,
     overlap,
     prediction,
+    query_points,
     ranking_loss,
     score_ranks,
+    survivors,
+    window_attention,
 )
 from harness.diagnostics.evidence import Diagnostic, Need
 from harness.errors import UserError
@@ -29,6 +32,7 @@ BOTH_VECTORS: frozenset[Need] = frozenset({"vectors", "dense"})
 
 DIAGNOSTICS: dict[str, Diagnostic] = {
     "kept": Diagnostic(kept.frame, kept.summary),
+    "survivors": Diagnostic(survivors.frame, survivors.summary),
     "coverage": Diagnostic(coverage.frame, coverage.summary),
     "overlap": Diagnostic(overlap.frame, overlap.summary),
     "attention_loss": Diagnostic(attention_loss.frame, attention_loss.summary, BOTH_VECTORS),
@@ -39,8 +43,10 @@ DIAGNOSTICS: dict[str, Diagnostic] = {
     "key_points": Diagnostic(key_points.frame, key_points.summary, OWN_VECTORS),
     "key_cosines": Diagnostic(key_cosines.frame, key_cosines.summary, OWN_VECTORS),
     "key_query": Diagnostic(key_query.frame, key_query.summary, OWN_VECTORS),
+    "query_points": Diagnostic(query_points.frame, query_points.summary, OWN_VECTORS),
     "log_det": Diagnostic(log_det.frame, log_det.summary, OWN_VECTORS),
     "first_tokens": Diagnostic(first_tokens.frame, first_tokens.summary, BOTH_VECTORS),
+    "window_attention": Diagnostic(window_attention.frame, window_attention.summary, BOTH_VECTORS),
     "lsh": Diagnostic(lsh.frame, lsh.summary, BOTH_VECTORS),
 }
 

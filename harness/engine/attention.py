@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
 
 import torch
 import torch.nn.functional as F
@@ -52,6 +54,16 @@ def attend(
     return output.reshape(rows, heads, group, chunk, -1).permute(0, 3, 1, 2, 4).reshape(rows, chunk, query_heads, -1)
 
 
+@cache
+def has_kernels(device: torch.device) -> bool:
+    """Whether `harness.engine.column_kernels` computes the statistics of tensors that lie there."""
+    return device.type == "cuda" and find_spec("triton") is not None
+
+
+def _first_of(last_rows: AttentionRows, chunk: int) -> int:
+    return 0 if last_rows == "all" else max(0, chunk - last_rows)
+
+
 def _probabilities(
     query: Tensor,
     keys: Tensor,
@@ -64,7 +76,7 @@ def _probabilities(
     over the first n slots, behind which nothing is visible to the tile."""
     count, heads, slots, _ = keys.shape
     chunk = query.shape[2]
-    first = 0 if last_rows == "all" else max(0, chunk - last_rows)
+    first = _first_of(last_rows, chunk)
     grouped = _grouped(query, heads)
     wide = min(ROWS_PER_TILE, chunk - first)
     at_once = max(1, NUMBERS_PER_TILE // (query.shape[1] * wide * slots)) if keys.device.type == "cpu" else count
@@ -96,6 +108,11 @@ def column_sums(
     the newest tokens); ``counted`` (R, H, m, N) bool restricts what is summed. Returns (R, H, G, N) fp32; arithmetic
     is fp32 whatever the model's dtype (policies.md 1.7). Probabilities live for one tile only.
     """
+    if has_kernels(keys.device):
+        from harness.engine import column_kernels
+
+        first = _first_of(last_rows, query.shape[2])
+        return column_kernels.column_sums(query, keys, sight, first, scaling, softcap, counted)
     count, heads, slots, _ = keys.shape
     total = keys.new_zeros(count, heads, query.shape[1] // heads, slots, dtype=torch.float32)
     for rows, tile, weights in _probabilities(query, keys, sight, last_rows, scaling, softcap):
@@ -120,6 +137,11 @@ def strongest_head(
 
     Slot j must hold the same token in every head, as it does while a prompt is being read at once.
     """
+    if has_kernels(keys.device):
+        from harness.engine import column_kernels
+
+        first = _first_of(last_rows, query.shape[2])
+        return column_kernels.strongest_head(query, keys, sight, first, scaling, softcap)
     total = keys.new_zeros(keys.shape[0], keys.shape[2], dtype=torch.float32)
     for rows, tile, weights in _probabilities(query, keys, sight, last_rows, scaling, softcap):
         total[rows, : weights.shape[-1]] += (weights.amax((1, 2)) * sight.valid[rows, tile, None]).sum(1)

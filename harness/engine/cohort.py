@@ -26,6 +26,7 @@ from policies.view import Attention
 
 if TYPE_CHECKING:
     from harness.engine.layer_pass import LayerPass
+    from harness.engine.simulated import Leader
 
 Phase = Literal["prompt", "decode"]
 Chunk = tuple[int, int]
@@ -110,6 +111,7 @@ class Cohort:
         self.rope: CacheRope | None = None  # positions inside the cache, set by the driver where a policy asks for them
         self.passes = 0  # forward passes begun
         self.future: Future | None = None  # for the oracle
+        self.leader: Leader | None = None  # reads each pass of a simulated prompt before these rows
         self.fed = torch.zeros(len(rows), max(row.total_tokens for row in rows), dtype=torch.long, device=device)
         # (R, T) int32: layers of this pass that kept a token in some head; only kept for K-VEC
         self.kept_before = torch.zeros(len(rows), 0, dtype=torch.int32, device=device)
@@ -118,6 +120,10 @@ class Cohort:
     def fill(self) -> int:
         """Slots in use by the fullest row."""
         return max(self.counts)
+
+    def attend(self, work: LayerPass) -> Tensor:
+        """One layer's attention output for the model, (R, m, H·G, D)."""
+        return work.attend()
 
     def begin(self, feed: Feed, phase: Phase) -> None:
         """Fix everything that all layers of this pass share."""

@@ -52,7 +52,7 @@ def attended_and_settled(
         return cohort.fold.attend(query, keys, values, scaling, softcap)
     work = LayerPass.of(cohort, layer, query, keys, values, scaling, softcap)
     work, spared = evict_first(work)
-    output = work.attend()
+    output = cohort.attend(work)
     settle(work, spared)
     return output
 

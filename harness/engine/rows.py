@@ -9,8 +9,9 @@ from typing import Literal
 from harness.engine.ledger import Ledger
 from policies import Policy
 
-Regime = Literal["blocked", "one_shot", "token_fed"]
+Regime = Literal["blocked", "one_shot", "token_fed", "simulated"]
 REGIMES: tuple[Regime, ...] = ("blocked", "one_shot", "token_fed")
+SIMULATED: Regime = "simulated"  # not a way to save memory, hence not among them
 
 
 class EngineError(ValueError):
@@ -24,18 +25,26 @@ class Prompting:
     ``blocked``: blocks of ``block_size`` tokens, each attends only to what survived the earlier ones (KeyDiff, CAOTE).
     ``one_shot``: the whole prompt at once, one compression per layer afterwards (SnapKV, K-VEC).
     ``token_fed``: the first N tokens at once, then one token at a time (HashEvict's text).
+    ``simulated``: survivors are chosen as in ``blocked``, but every token is computed as if nothing had been evicted
+    (`harness.engine.simulated`): what evaluations within one dense pass measure, kept for comparison.
     """
 
     regime: Regime = "blocked"
-    block_size: int = 128  # tokens; meaningful for ``blocked`` only
+    block_size: int = 128  # tokens; meaningful for ``blocked`` and ``simulated`` only
 
     def __post_init__(self) -> None:
-        if self.regime not in REGIMES:
-            raise EngineError(f"There is no prompt regime '{self.regime}'. Known: {', '.join(REGIMES)}.")
+        if self.regime not in (*REGIMES, SIMULATED):
+            known = ", ".join((*REGIMES, SIMULATED))
+            raise EngineError(f"There is no prompt regime '{self.regime}'. Known: {known}.")
         if self.block_size < 1:
             raise EngineError(
                 f"block_size={self.block_size} would never process the prompt: give at least 1 token per block."
             )
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether ``block_size`` means anything."""
+        return self.regime in ("blocked", SIMULATED)
 
     def chunks(self, tokens: int, budget: int) -> list[tuple[int, int]]:
         """(start, stop) of every forward pass over ``tokens`` prompt tokens; a short last block stays short (A-20)."""

@@ -17,8 +17,9 @@ from harness.engine.hindsight import Hindsight, look_ahead
 from harness.engine.hook import refuse_unsupported, slots_enabled
 from harness.engine.ledger import Ledger
 from harness.engine.rope import CacheRope
-from harness.engine.rows import EngineError, Outcome, Prompting, Row
+from harness.engine.rows import SIMULATED, EngineError, Outcome, Prompting, Row
 from harness.engine.sharing import Family, Shared, share
+from harness.engine.simulated import Follower
 from harness.engine.step import Feed
 from harness.engine.support import reason_against
 from harness.engine.token_filter import filter_prompts
@@ -100,13 +101,17 @@ class Engine:
     def cohort(self, rows: Sequence[Row], prompting: Prompting) -> Cohort:
         """Rows that advance in lockstep from their first token; equal policies must be neighbours."""
         self._refuse(rows, prompting)
-        return self._watched(Cohort(rows, prompting, self.config.num_hidden_layers, self.model.device))
+        kind = Follower if prompting.regime == SIMULATED else Cohort
+        return self._watched(kind(rows, prompting, self.config.num_hidden_layers, self.model.device))
 
     def read_prompts(self, cohort: Cohort, heard: Listener, observe: Observer = _ignore) -> None:
         """Feed what is left of every prompt. Call `look_ahead` before, where a policy needs it."""
         for number in range(cohort.passes, max(len(plan) for plan in cohort.chunks)):
+            if cohort.leader is not None:
+                self._read_chunk(cohort.leader, number, NextLogits.of(len(cohort.leader.rows)))
             self._read_chunk(cohort, number, heard)
             observe(sum(cohort.feed.widths))
+        cohort.leader = None
         cohort.tally.close_prompt(cohort.cache)
 
     def speak(self, cohort: Cohort, following: Tensor, observe: Observer = _ignore) -> Iterator[tuple[int, Outcome]]:
@@ -184,6 +189,8 @@ class Engine:
             widest = max(stop - start for plan in cohort.chunks for start, stop in plan)
             longest = max(row.total_tokens for row in cohort.rows)
             cohort.rope = CacheRope(self.model, longest + widest)  # rows that wait are padded beyond the longest text
+            if cohort.leader is not None:
+                cohort.leader.rope = cohort.rope
         return cohort
 
     def _read_chunk(self, cohort: Cohort, number: int, heard: Listener) -> None:

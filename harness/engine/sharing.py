@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.engine.cohort import Chunk
-from harness.engine.rows import Prompting, Row
+from harness.engine.rows import SIMULATED, Prompting, Row
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def leaves_after(row: Row, prompting: Prompting) -> int | None:
     """The last pass over the prompt in which this row is still dense; None if it never is, or nobody can say."""
     policy, plan = row.policy, row.chunks(prompting)
     last = len(plan) - 1
-    if prompting.regime == "token_fed" and policy.foresees:
+    if prompting.regime == SIMULATED or (prompting.regime == "token_fed" and policy.foresees):
         return None
     if policy.is_dense or policy.schedule.prompt == "never":
         return last

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.errors import UserError
-from harness.launchers import local, ray_tasks, slurm
+from harness.launchers import local, ray_tasks, slurm, watching
 from harness.launchers.order import Order
-from harness.plan import plan
+from harness.plan import Plan, plan
 from harness.prompts import Prompts
 from harness.runner import Finished
 from harness.store import Store
@@ -34,20 +34,22 @@ def launch(order: Order, settings: Settings, prompts: Prompts, progress: Progres
         return order.work(prompts, progress)
     if name not in STARTERS:
         raise UserError(f"There is no launcher called '{name}'. {nearest(name, ['none', *STARTERS])}")
-    before, missing = _present(order, prompts)
-    if missing:
-        STARTERS[name](order, settings)
-    after, missing = _present(order, prompts)
-    if missing:
+    before = _plans(order, prompts)
+    if any(work.jobs for work in before):
+        with watching.shown(Store(order.results_dir / "runs"), before):
+            STARTERS[name](order, settings)
+    after = _plans(order, prompts)
+    if missing := sum(len(work.jobs) for work in after):
         raise UserError(
             f"{missing} samples are missing and no worker is left. What was finished is kept: run the same command "
             "again to go on from there; what workers said is in the folder named above."
         )
-    return Finished(order.unique_cells, Store(order.results_dir / "runs"), after - before, before)
+    present, now = (sum(work.present for work in plans) for plans in (before, after))
+    return Finished(order.unique_cells, Store(order.results_dir / "runs"), now - present, present)
 
 
-def _present(order: Order, prompts: Prompts) -> tuple[int, int]:
-    """Samples that are in the store, and samples that are not. Also every check that needs no weights."""
+def _plans(order: Order, prompts: Prompts) -> list[Plan]:
+    """What is in the store and what is not, by model. Also every check that needs no weights."""
     store = Store(order.results_dir / "runs")
     models = dict.fromkeys(cell.model for cell in order.unique_cells)
     plans = [
@@ -55,4 +57,4 @@ def _present(order: Order, prompts: Prompts) -> tuple[int, int]:
         for model in models
     ]
     store.check_writable()
-    return sum(p.present for p in plans), sum(len(p.jobs) for p in plans)
+    return plans

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -43,10 +43,11 @@ def start(order: Order, settings: Mapping[str, Any]) -> None:
     logs = order.results_dir / "logs" / file.stem
     logs.mkdir(parents=True, exist_ok=True)
     say(f"{count} workers; what they say is in {logs}")
-    workers = [_started(number, file, logs, gpus) for number in range(count)]
+    environments = [_environment(number, count, gpus) for number in range(count)]
+    workers = [_started(number, file, logs, each) for number, each in enumerate(environments)]
     try:
         with stoppable():
-            _watch(workers, file, gpus, retries)
+            _watch(workers, file, environments, retries)
     except KeyboardInterrupt:
         _stop(workers)
         raise
@@ -54,7 +55,7 @@ def start(order: Order, settings: Mapping[str, Any]) -> None:
         file.unlink(missing_ok=True)
 
 
-def _watch(workers: list[_Worker], file: Path, gpus: list[str], retries: int) -> None:
+def _watch(workers: list[_Worker], file: Path, environments: Sequence[Mapping[str, str]], retries: int) -> None:
     """Until all have ended. Raises `UserError` with the words of a worker where one was refused its work."""
     while True:
         for place, worker in enumerate(workers):
@@ -62,7 +63,7 @@ def _watch(workers: list[_Worker], file: Path, gpus: list[str], retries: int) ->
             if code is not None and code < 0 and retries > 0:
                 retries -= 1
                 say(f"Worker {worker.number} was killed by signal {-code}: another takes its place.")
-                workers[place] = _started(worker.number, file, worker.log.parent, gpus)
+                workers[place] = _started(worker.number, file, worker.log.parent, environments[worker.number])
         if all(worker.process.poll() is not None for worker in workers):
             break
         time.sleep(LOOKS)
@@ -71,11 +72,18 @@ def _watch(workers: list[_Worker], file: Path, gpus: list[str], retries: int) ->
         raise UserError(said[-1] if said else f"All workers have failed: see {workers[0].log.parent}.")
 
 
-def _started(number: int, file: Path, logs: Path, gpus: list[str]) -> _Worker:
-    log = logs / f"worker-{number}.txt"
+def _environment(number: int, count: int, gpus: Sequence[str]) -> dict[str, str]:
+    """Of a worker: its GPU, or its share of the cores, for which threads of several workers would only compete."""
     environment = dict(os.environ)
     if gpus:
         environment["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
+    else:
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, torch.get_num_threads() // count)))
+    return environment
+
+
+def _started(number: int, file: Path, logs: Path, environment: Mapping[str, str]) -> _Worker:
+    log = logs / f"worker-{number}.txt"
     with log.open("ab") as stream:
         return _Worker(number, _process(file, environment, stream), log)
 

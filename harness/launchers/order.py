@@ -13,9 +13,9 @@ from harness.errors import UserError
 from harness.models import pick_device
 from harness.prompts import Prompts
 from harness.runner import Finished, run
+from harness.store.work_files import FOLDER
 from harness.store.writing import not_written, write_atomically
 from harness.terminal import Progress
-from harness.workers.agenda import FOLDER
 from harness.workers.shard import Shard
 from harness.workers.terms import Terms
 
@@ -39,6 +39,7 @@ class Order:
         """The order as a file that workers can be given. Raises `UserError` where it cannot be written."""
         folder = self.results_dir.resolve() / "runs" / FOLDER
         content = {
+            "ids": [cell.id for cell in self.unique_cells],
             "cells": [_plain(cell) for cell in self.unique_cells],
             "results_dir": str(self.results_dir.resolve()),
             "device": self.device,
@@ -55,11 +56,12 @@ class Order:
 
     @staticmethod
     def read(file: Path) -> Order:
-        """Raises `UserError` where the file is no order."""
+        """Raises `UserError` where the file is no order, and where its cells are others by now: code, data or model
+        have changed since it was written, and nobody has asked for the rows of these."""
         try:
             content: dict[str, Any] = json.loads(file.read_bytes())
-            terms = content["terms"]
-            return Order(
+            terms, ids = content["terms"], content["ids"]
+            order = Order(
                 cells=tuple(Cell.parse(config) for config in content["cells"]),
                 results_dir=Path(content["results_dir"]),
                 device=content["device"],
@@ -70,6 +72,12 @@ class Order:
             raise UserError(
                 f"{file} is no order for a worker ({error}): start the sweep again with the command that began it."
             ) from error
+        if [cell.id for cell in order.cells] != ids:
+            raise UserError(
+                "Code, data or model have changed since this sweep was started, and its cells are no longer the same: "
+                "start it again with the command that began it."
+            )
+        return order
 
     def work(self, prompts: Prompts, progress: Progress) -> Finished:
         """Be one of the workers, to the end."""

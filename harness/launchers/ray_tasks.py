@@ -38,7 +38,10 @@ def start(order: Order, settings: Mapping[str, Any]) -> None:
         task = ray.remote(max_retries=retries, scheduling_strategy="SPREAD", **resources)(work)
         file = order.write()
         say(f"{count} Ray tasks on {len(ray.nodes())} nodes")
-        _wait(ray, [task.remote(str(file)) for _ in range(count)])
+        try:
+            _wait(ray, [task.remote(str(file)) for _ in range(count)])
+        finally:
+            file.unlink(missing_ok=True)
     finally:
         ray.shutdown()
 

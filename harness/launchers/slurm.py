@@ -41,6 +41,7 @@ def start(order: Order, settings: Mapping[str, Any]) -> None:
         failure = job.exception()
         if failure is not None:
             say(f"Array job {job.job_id} failed: {str(failure).strip().splitlines()[-1]}")
+    file.unlink(missing_ok=True)  # not where this command is stopped: the array goes on
 
 
 def _work(file: str, number: int) -> int:

@@ -75,7 +75,7 @@ def inline(drawn: Figure, name: str, description: str, looks: Iterable[Look] = (
     # matplotlib wrote this document itself and escapes every text in it, so it is safe to parse and to embed.
     root = ElementTree.fromstring(buffer.getvalue())
     colours = {look.light: f"var({colour_property(look)})" for look in (*looks, look_of("dense"))}
-    _simplify(root, name, _PAGE_COLOURS | colours)
+    simplify(root, name, _PAGE_COLOURS | colours)
     width, height = root.attrib["viewBox"].split()[2:]
     root.attrib = {
         "viewBox": root.attrib["viewBox"],
@@ -87,7 +87,7 @@ def inline(drawn: Figure, name: str, description: str, looks: Iterable[Look] = (
     return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
-def _simplify(root: ElementTree.Element, name: str, colours: dict[str, str]) -> None:
+def simplify(root: ElementTree.Element, name: str, colours: dict[str, str]) -> None:
     """Plain tags (HTML knows SVG's namespaces), unique ids, page colours, and two decimals in coordinates."""
     used = set(re.findall(r"#([\w-]+)", " ".join(_references(root))))
     for element in root.iter():

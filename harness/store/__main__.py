@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from harness.store import gc, manifest, verify
+from harness.store import gc, manifest, verify, work_files
 from harness.store.export import FORMATS, export
 from harness.store.runs import Store
 from harness.store.status import AXES, STATES, counts, statuses
@@ -64,6 +64,9 @@ def _gc(store: Store, options: argparse.Namespace) -> int:
         gc.remove(file)
     for finding in verify.findings(store):
         print(f"{finding.file}: {finding.why}. Now in {verify.put_aside(store, finding.file)}")
+    for path, why in work_files.unneeded(store):
+        print(f"Removed {path} ({why})")
+        gc.remove(path)
     if options.stale:
         for folder, why in gc.stale(store):
             print(f"Removed {folder} (stale: {why})")
@@ -123,7 +126,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         return added
 
     add("status", _status, "cells that are done, running, open, stale, invalid or damaged, by axis")
-    collected = add("gc", _gc, "remove temporary files of dead writers, put damaged files aside")
+    collected = add("gc", _gc, "remove what dead writers and finished workers left, put damaged files aside")
     collected.add_argument("--stale", action="store_true", help="remove stale cells too, with their rows")
     exported = add("export", _export, "write the tables samples and cells")
     exported.add_argument("--to", help="folder (default: <results-dir>/export)")

@@ -14,7 +14,7 @@ from harness.store.writing import is_left_behind
 
 def left_behind(store: Store) -> Iterator[Path]:
     """Temporary files and probes whose writer is gone."""
-    for pattern in (".*.tmp", ".probe-*", "*/.*.tmp"):
+    for pattern in (".*.tmp", ".probe-*", "*/.*.tmp", "*/*/.*.tmp"):
         yield from (file for file in sorted(store.root.glob(pattern)) if is_left_behind(file))
 
 

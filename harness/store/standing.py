@@ -33,8 +33,8 @@ def reason_stale(description: Mapping[str, Any]) -> str:
 def superseded(descriptions: Iterable[Mapping[str, Any]]) -> set[str]:
     """The cells that must not stand beside their newer versions in one table.
 
-    A stale cell gives way to every present cell that tables would show under the same labels, and to a stale one of
-    the same settings that was opened later.
+    A stale cell gives way to every present cell that tables would show under the same labels, and any cell to one of
+    the same settings that was opened later: code that was typed into a notebook cannot be asked whether it is stale.
     """
     alike: dict[str, list[Mapping[str, Any]]] = {}
     for description in descriptions:
@@ -43,11 +43,8 @@ def superseded(descriptions: Iterable[Mapping[str, Any]]) -> set[str]:
     for members in alike.values():
         if len(members) == 1:
             continue
-        stale = [member for member in members if reason_stale(member)]
-        if len(stale) < len(members):
-            hidden |= {member["cell_id"] for member in stale}
-            continue
-        latest = {settings(member): member for member in sorted(members, key=lambda m: str(m.get("created")))}
+        current = [member for member in members if not reason_stale(member)] or members
+        latest = {settings(member): member for member in sorted(current, key=lambda m: str(m.get("created")))}
         hidden |= {member["cell_id"] for member in members} - {member["cell_id"] for member in latest.values()}
     return hidden
 

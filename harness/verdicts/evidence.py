@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from harness.published import Claim, Comparison, Spec
+from harness.published import stand_ins as mini_names
 from harness.published.names import labels, metrics, model, presets
+from harness.published.stand_ins import TESTBED
 from harness.verdicts.cases import Columns, cases
 from harness.verdicts.findings import Finding, findings
 from harness.verdicts.paired import Stratum, stratum
 from harness.verdicts.shelf import Cell, MissingError, ProtocolError, Shelf, Wanted, stand_ins
-
-TESTBED = "testbed"
 
 
 @dataclass
@@ -31,10 +31,11 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Measured:
-    """One cell on one task, and each metric of the comparison by sample."""
+    """One cell on one task, and each metric of the comparison by sample. ``notes``: metrics that stand for others."""
 
     cell: Cell
     values: dict[str, pd.Series]
+    notes: tuple[str, ...] = ()
 
 
 def evidence(claim: Claim, shelf: Shelf, mini: bool, level: float = 0.95) -> Evidence:
@@ -63,16 +64,20 @@ def _of_model(
     claim: Claim, asked: Comparison, shelf: Shelf, name: str, mini: bool, level: float, out: Evidence
 ) -> None:
     tasks = _tasks(claim, asked)
-    measured = [task for task in tasks if task in shelf.tasks(name)]
-    lacking = [task for task in tasks if task not in measured]
+    here = shelf.tasks(name)
+    covered = [task for task in tasks if (mini_names.task(task, here) if mini else task in here)]
+    measured = mini_names.tasks(covered, here) if mini else covered
+    lacking = [task for task in tasks if task not in covered]
+    if replacing := [task for task in measured if task not in tasks]:
+        out.notes.append(f"the tasks {_few(replacing)} for {_few([t for t in covered if t not in measured])}")
     if lacking and mini and measured:
-        out.notes.append(f"{len(measured)} of {len(tasks)} tasks")
+        out.notes.append(f"{len(covered)} of {len(tasks)} tasks")
     elif lacking:
         out.missing.append(f"{', '.join(lacking)} with {name}")
     if not measured:
         return
     wanted = _wanted(claim, asked, shelf, name, measured, mini, out)
-    found = _columns(wanted, asked, shelf, name, measured, mini, out)
+    found = _columns(claim, wanted, asked, shelf, name, measured, mini, out)
     if not found:
         return
     try:
@@ -88,6 +93,11 @@ def _of_model(
         out.findings.extend(decided)
 
 
+def _few(names: Sequence[str], most: int = 2) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def _tasks(claim: Claim, asked: Comparison) -> list[str]:
     return list(dict.fromkeys(each for task in asked.task for each in labels(claim.paper, task)))
 
@@ -100,7 +110,12 @@ def _wanted(
     stands_for = {budget: budget for budget in asked.ladder}
     if mini:
         evicting = [policies for policies in names.values() if policies[0] != "dense"]
-        stands_for = stand_ins(asked.ladder, shelf.ladder(name, tasks, evicting))
+        here = shelf.ladder(name, tasks, evicting)
+        by_rank = stand_ins(asked.ladder, here)
+        stands_for = {
+            each: own if (own := mini_names.budget(claim.paper, each)) in here and each not in here else by_rank[each]
+            for each in asked.ladder
+        }
         if swapped := [
             f"{there} for {here}" for here, there in stands_for.items() if here != there and here in asked.asked_at()
         ]:
@@ -112,11 +127,14 @@ def _wanted(
             prompt = spec.prompt or asked.prompt
             blocks = (spec.block_size or asked.block_size) if prompt == "blocked" else 0
             own = stands_for[spec.budget or budget]
-            wanted[spec, spec.budget or budget] = Wanted(policies) if dense else Wanted(policies, own, prompt, blocks)
+            wanted[spec, spec.budget or budget] = (
+                Wanted(policies) if dense else Wanted(policies, own, prompt, blocks, asked.budget_of)
+            )
     return wanted
 
 
 def _columns(
+    claim: Claim,
     wanted: Mapping[tuple[Spec, str], Wanted],
     asked: Comparison,
     shelf: Shelf,
@@ -131,10 +149,13 @@ def _columns(
     found = {}
     for cell in dict.fromkeys(wanted.values()):
         try:
+            stand_in = mini_names.block_size(claim.paper, cell.block_size) if mini else 0
             measured = [
-                _measured(asked, shelf.find(cell, name, task, exact_blocks), f"{cell} on {task}") for task in tasks
+                _measured(asked, shelf.find(cell, name, task, exact_blocks, stand_in), f"{cell} on {task}", mini)
+                for task in tasks
             ]
             _note_stand_ins(cell, [each.cell for each in measured], mini, out)
+            out.notes.extend(note for each in measured for note in each.notes)
             found[cell] = measured
         except MissingError as lacking:
             out.missing.append(str(lacking))
@@ -152,6 +173,11 @@ def _note_stand_ins(wanted: Wanted, found: Sequence[Cell], mini: bool, out: Evid
     sizes = sorted({cell.block_size for cell in found})
     if wanted.block_size and sizes != [wanted.block_size]:
         out.notes.append(f"blocks of {', '.join(map(str, sizes))} for {wanted.block_size}")
+    if readings := sorted({cell.budget_of for cell in found if wanted.budget_of not in ("", cell.budget_of)} - {""}):
+        sentence = f"shares of {', '.join(readings)} for shares of {wanted.budget_of}"
+        if not mini:
+            raise ProtocolError(f"budget_of: {wanted} was run with {sentence}")
+        out.notes.append(sentence)
 
 
 def _titles(cells: Sequence[Wanted]) -> list[str]:
@@ -160,21 +186,29 @@ def _titles(cells: Sequence[Wanted]) -> list[str]:
     return [f"{cell} ({cell.regime})" if several and not cell.dense else str(cell) for cell in cells]
 
 
-def _measured(asked: Comparison, cell: Cell, what: str) -> Measured:
+def _measured(asked: Comparison, cell: Cell, what: str, mini: bool) -> Measured:
     """The comparison's metrics of one cell. Raises `MissingError` for a metric or axis that it does not have."""
     for axis in filter(None, (asked.split, *asked.only)):
         if f"axis_{axis}" not in cell.rows:
             raise MissingError(f"the axis {axis} of {what}")
     if asked.column:
         return Measured(cell, {asked.column: cell.samples[asked.column.split("+")].astype(float).sum(axis=1)})
-    values = {}
+    values, notes, lacking = {}, [], []
     for metric in asked.metric:
-        options = [cell.metric if each == "first" else each for each in metrics(metric)]
+        own = [cell.metric if each == "first" else each for each in metrics(metric)]
+        options = [*own, *(mini_names.metrics(metric) if mini else ())]
         scored = next((each for each in options if each in cell.scores), "")
         if not scored:
-            raise MissingError(f"the metric {' or '.join(options)} of {what}")
+            lacking.append(" or ".join(options))
+            continue
         values[metric] = cell.scores[scored]
-    return Measured(cell, values)
+        if scored not in own:
+            notes.append(f"the metric {scored} for {metric}")
+    if lacking and not (mini and values):
+        raise MissingError(f"the metric {lacking[0]} of {what}")
+    if lacking:
+        notes.append(f"{', '.join(values)} alone for the mean of {', '.join(asked.metric)}")
+    return Measured(cell, values, tuple(notes))
 
 
 def _strata(asked: Comparison, cells: Sequence[list[Measured]], tasks: Sequence[str]) -> list[Stratum]:

@@ -27,6 +27,7 @@ class Wanted:
     budget: str = ""
     prompt: str = ""
     block_size: int = 0  # tokens
+    budget_of: str = ""  # what a share is a share of (`harness.budget`)
 
     @property
     def dense(self) -> bool:
@@ -54,6 +55,7 @@ class Cell:
     task: str
     created: str
     synthetic: bool  # of fixture data: a test of the path, never a result
+    budget_of: str  # what its share is a share of; empty for slots, and where the configuration is not known
     rows: pd.DataFrame
 
     @cached_property
@@ -92,9 +94,13 @@ class Shelf:
         for _, part in sound.groupby("cell_id", sort=False):
             own = part.iloc[0]
             labels = {name: str(own[name]) for name in ("model", "policy", "budget", "prompt", "task", "created")}
-            task = json.loads(own.get("config") or "{}").get("task", {})
-            fixture = task.get("data") == "fixture"
-            self.cells.append(Cell(**labels, block_size=int(own["block_size"]), synthetic=fixture, rows=part))
+            config = json.loads(own.get("config") or "{}")
+            fixture = config.get("task", {}).get("data") == "fixture"
+            budget = config.get("budget") or {}
+            reading = str(budget.get("share_of", "")) if budget.get("share") else ""
+            self.cells.append(
+                Cell(**labels, block_size=int(own["block_size"]), synthetic=fixture, budget_of=reading, rows=part)
+            )
         self.cells.sort(key=lambda cell: cell.created)
 
     @cached_property
@@ -121,10 +127,11 @@ class Shelf:
         """Labels of the tasks that this model has rows of."""
         return {task for name, task in self._places if name == model}
 
-    def find(self, wanted: Wanted, model: str, task: str, exact_blocks: bool) -> Cell:
+    def find(self, wanted: Wanted, model: str, task: str, exact_blocks: bool, stand_in: int = 0) -> Cell:
         """The newest cell that fits. Raises `MissingError` or `ProtocolError`.
 
-        ``exact_blocks`` False takes the only block size there is for the one that is wanted.
+        ``stand_in`` is a block size to be taken before the wanted one, in tokens; ``exact_blocks`` False takes the only
+        one there is. Of cells whose shares are of different lengths, those count that read them as wanted.
         """
         name, where = wanted.policies[0], f"on {task} with {model}"
         cells = [cell for cell in self._places.get((model, task), []) if cell.policy in wanted.policies]
@@ -140,7 +147,8 @@ class Shelf:
                 raise ProtocolError(f"prompt: {name} was run with prompt={found}, the paper's is {wanted.prompt}")
         if wanted.prompt == "blocked" and wanted.block_size:
             sizes = sorted({cell.block_size for cell in cells})
-            size = sizes[0] if not exact_blocks and len(sizes) == 1 else wanted.block_size
+            alone = sizes[0] if not exact_blocks and len(sizes) == 1 else wanted.block_size
+            size = stand_in if stand_in in sizes else alone
             cells = [cell for cell in cells if cell.block_size == size]
             if not cells:
                 listed = ", ".join(map(str, sizes))
@@ -148,7 +156,7 @@ class Shelf:
         cells = [cell for cell in cells if cell.budget == wanted.budget]
         if not cells:
             raise MissingError(f"{name} at budget={wanted.budget} {where}")
-        return cells[-1]
+        return ([cell for cell in cells if cell.budget_of == wanted.budget_of] or cells)[-1]
 
 
 def stand_ins(asked: Sequence[str], available: Sequence[str]) -> dict[str, str]:

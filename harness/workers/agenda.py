@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.plan import Job, Plan
+from harness.store import work_files
+from harness.store.work_files import Key
 from harness.store.writing import not_written
 from harness.workers.terms import Terms
-
-FOLDER = ".work"  # beside the cells; nothing in it is needed once a sweep is complete
-Key = tuple[str, str]  # of a job: its cell and its sample
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Agenda:
         asked = sorted((cell.id, terms.shard.number, terms.shard.of) for cell in work.cells)
         how = [work.samples, terms.deterministic, terms.batch_rows]
         sweep = hashlib.sha256(json.dumps([asked, how]).encode()).hexdigest()[:12]
-        self.folder = runs / FOLDER / sweep
+        self.folder = runs / work_files.FOLDER / sweep
 
     def units(self, batches: Callable[[Sequence[Job]], Iterable[Sequence[Job]]]) -> Iterator[Unit]:
         """Every job in exactly one unit. ``batches`` makes them of jobs that no earlier agenda has.
@@ -83,13 +82,8 @@ class Agenda:
         return self._read(number) or mine
 
     def _read(self, number: int) -> list[list[Key]]:
-        try:
-            batches = json.loads(gzip.decompress(self._file(number).read_bytes()))
-            return [[(cell, sample) for cell, sample in batch] for batch in batches]
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError, TypeError, EOFError):  # damaged: it says nothing, and the next one is asked
-            return [[]]
+        """What is agreed upon, if anything. A damaged agenda says nothing, and the next one is asked."""
+        return work_files.batches(self._file(number))
 
     def _file(self, number: int) -> Path:
         return self.folder / f"agenda-{number}.json.gz"

@@ -98,14 +98,19 @@ class Claim:
         self._heart = threading.Thread(target=self._beats, daemon=True)
 
     def create(self) -> bool:
-        """Create the claim's file; False where another worker was faster."""
+        """Create the claim's file; False where another worker was faster. Raises OSError, and then there is none."""
         content = json.dumps(asdict(self.claims.lease())).encode()
+        file = self.claims.file(self.unit, self.epoch)
         try:
-            handle = os.open(self.claims.file(self.unit, self.epoch), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+            handle = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         except FileExistsError:
             return False
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(content)
+        except OSError:  # a claim that says nothing would keep everybody waiting until it expires
+            file.unlink(missing_ok=True)
+            raise
         return True
 
     def held(self) -> bool:
@@ -118,14 +123,17 @@ class Claim:
         """Claim the unit once more, in the next epoch; False where another worker has it.
 
         A worker that has been frozen learns by this before it stores that it was given up, whatever its clock says,
-        and one that has not holds a fresh lease while it stores.
+        and one that has not holds a fresh lease while it stores. Raises `UserError` where the folder cannot be written.
         """
         with self._writing:
             if not self.held():
                 return False
             later = Claim(self.claims, self.unit, self.epoch + 1, ())
-            if not (later.create() and later.held()):
-                return False
+            try:
+                if not (later.create() and later.held()):
+                    return False
+            except OSError as error:
+                raise not_written(self.claims.folder, error) from error
             self.epoch = later.epoch
             return True
 

@@ -18,13 +18,14 @@ ROWS_WHEN_DETERMINISTIC = 64
 @dataclass(frozen=True)
 class Terms:
     """``lease``: seconds of silence after which others take a worker's unit over. ``batch_rows``: rows that go through
-    the model at once at most; None = as many as memory takes.
+    the model at once at most; None = as many as memory takes. ``compiling``: auto or off, of the model's layers.
     """
 
     shard: Shard = Shard()  # noqa: RUF009 (frozen)
     lease: float = 60.0
     deterministic: bool = False
     batch_rows: int | None = None
+    compiling: str = "auto"
 
     @staticmethod
     def parse(config: Mapping[str, Any]) -> Terms:
@@ -38,7 +39,14 @@ class Terms:
             raise UserError(f"deterministic={deterministic} is neither true nor false.")
         if deterministic and rows is None:
             rows = ROWS_WHEN_DETERMINISTIC
-        return Terms(Shard.parse(config["shard"]), float(lease), deterministic, rows)
+        compiling = config["engine"]["compile"] or "off"  # YAML reads a bare off as false
+        if compiling not in ("auto", "off"):
+            raise UserError(f"engine.compile={compiling} is neither auto nor off.")
+        return Terms(Shard.parse(config["shard"]), float(lease), deterministic, rows, compiling)
+
+    def compile_on(self, device: torch.device) -> bool:
+        """Whether the model's layers shall be compiled there: on a GPU, unless rows must be the same bit for bit."""
+        return self.compiling == "auto" and device.type == "cuda" and not self.deterministic
 
     def settle(self) -> None:
         """Ask torch for deterministic algorithms where the run must be deterministic; before anything is computed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -50,13 +50,15 @@ def table(dataset: str, where: str = "auto") -> Table:
     Raises `TaskError` for an unknown data set, for one that is not there (with the command that fetches it), and for
     damaged files, by file and row.
     """
-    entry = data_set(dataset)
-    where = str(where)  # a folder called 2023 comes from YAML as a number
-    if where not in ("auto", "fixture") and not Path(where).is_dir():
-        raise TaskError(f"data={where} is no folder: give one that holds {entry.name}.jsonl, or auto, or fixture.")
-    kind, file = _found(entry, where)
-    data = _Stamp(file, file.stat().st_mtime_ns, file.stat().st_size)
-    return _read(entry.name, data, kind)
+    return _read(*_located(dataset, where))
+
+
+def revision_of(dataset: str, where: str = "auto") -> str:
+    """``table(dataset, where).revision``, remembered for as long as the file is unchanged; raises the same errors.
+
+    Every cell asks for it, and a sweep over more data sets than `table` keeps would read each file once per cell.
+    """
+    return _revision(*_located(dataset, where))
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,21 @@ class _Stamp:
     size: int  # bytes
 
 
-@lru_cache(maxsize=8)
+def _located(dataset: str, where: str) -> tuple[str, _Stamp, Kind]:
+    entry = data_set(dataset)
+    where = str(where)  # a folder called 2023 comes from YAML as a number
+    if where not in ("auto", "fixture") and not Path(where).is_dir():
+        raise TaskError(f"data={where} is no folder: give one that holds {entry.name}.jsonl, or auto, or fixture.")
+    kind, file = _found(entry, where)
+    return entry.name, _Stamp(file, file.stat().st_mtime_ns, file.stat().st_size), kind
+
+
+@cache
+def _revision(dataset: str, stamp: _Stamp, kind: Kind) -> str:
+    return _read(dataset, stamp, kind).revision
+
+
+@lru_cache(maxsize=8)  # tables are large
 def _read(dataset: str, stamp: _Stamp, kind: Kind) -> Table:
     data = reading.content(stamp.file)
     rows = reading.rows(data, str(stamp.file), data_set(dataset).columns)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from tasks import revision
 from tasks.base import Sample, Task, TaskError, Tokenizer
 from tasks.checks import nearest, whole
-from tasks.data import table
+from tasks.data import revision_of, table
 from tasks.metrics.numbers import gsm8k_flexible
 from tasks.templates import FOLDER, fill, prompts
 
@@ -57,7 +57,7 @@ class Gsm8k(Task):
     def revision(self) -> dict[str, str]:
         """The rows' file, prompts and examples, and the code of the metric."""
         return {
-            "data": table("gsm8k/test", self.data).revision,
+            "data": revision_of("gsm8k/test", self.data),
             "prompts": revision.of_files(FOLDER / "gsm8k.yaml"),
             "metrics": revision.of_sources(gsm8k_flexible),
         }

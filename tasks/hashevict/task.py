@@ -9,7 +9,7 @@ from typing import ClassVar
 from tasks import revision
 from tasks.base import Sample, Task, TaskError, Tokenizer
 from tasks.checks import whole
-from tasks.data import table
+from tasks.data import revision_of
 from tasks.hashevict.judged import SCORES, refuse_without_key, verdict
 from tasks.hashevict.subsets import Row, rows_of, subset
 from tasks.metrics.bert import BertScore
@@ -78,7 +78,7 @@ class HashEvict(Task):
         functions += [BertScore] if self.bert else []
         functions += [Judge] if self.judge else []
         return {
-            "data": table(subset(self.subset).dataset, self.data).revision,
+            "data": revision_of(subset(self.subset).dataset, self.data),
             "prompts": revision.of_files(FOLDER / "hashevict.yaml"),
             "metrics": revision.of_sources(*functions),
         }

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from tasks import revision
 from tasks.base import WHOLE_CONTEXT, Sample, Task, TaskError, Tokenizer
 from tasks.checks import whole
-from tasks.data import Table, table
+from tasks.data import Table, revision_of, table
 from tasks.longbench.subsets import SCORED_BY, Subset, subset
 from tasks.metrics.longbench_scorer import item_score
 
@@ -69,7 +69,7 @@ class LongBench(Task):
     def revision(self) -> dict[str, str]:
         """The rows' file, the subset's prompt with all that the table says of it, and the code of its metric."""
         return {
-            "data": table(self.label, self.data).revision,
+            "data": revision_of(self.label, self.data),
             "prompts": revision.of_text(*map(str, astuple(self._subset))),
             "metrics": revision.of_sources(*SCORED_BY[self._subset.metric]),
         }

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from tasks import revision
 from tasks.base import Sample, Task, TaskError, Tokenizer
 from tasks.checks import grid, nearest, whole
-from tasks.data import table
+from tasks.data import revision_of, table
 from tasks.metrics.exact import best_subspan_em, exact_match
 from tasks.templates import FOLDER, fill, prompts
 
@@ -72,7 +72,7 @@ class DocumentQuestions(Task):
 
     def revision(self) -> dict[str, str]:
         """The files of the asked positions, the prompts, and the code of the metrics."""
-        files = (table(_dataset(position), self.data).revision for position in self.gold_at)
+        files = (revision_of(_dataset(position), self.data) for position in self.gold_at)
         return {
             "data": revision.of_text(*files),
             "prompts": revision.of_files(FOLDER / "lost_in_the_middle.yaml"),

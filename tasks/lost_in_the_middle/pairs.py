@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from tasks import revision
 from tasks.base import Sample, Task, TaskError, Tokenizer
 from tasks.checks import grid, whole
-from tasks.data import table
+from tasks.data import revision_of, table
 from tasks.metrics.string_match import string_match_all
 from tasks.templates import FOLDER, fill, prompts
 
@@ -62,7 +62,7 @@ class KeyValueRetrieval(Task):
     def revision(self) -> dict[str, str]:
         """The file of pairs, the prompts, and the code of the metric."""
         return {
-            "data": table(self._dataset, self.data).revision,
+            "data": revision_of(self._dataset, self.data),
             "prompts": revision.of_files(FOLDER / "lost_in_the_middle.yaml"),
             "metrics": revision.of_sources(string_match_all),
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from typing import ClassVar
 
 from tasks import revision
@@ -63,7 +63,11 @@ class MiniTask(Task):
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         """Repeats outermost: every prefix covers the lengths evenly."""
-        points = product(range(self.repeats), self.lengths)
+        return self.first(tokenizer)
+
+    def first(self, tokenizer: Tokenizer, count: int | None = None) -> list[Sample]:
+        """Only these are made."""
+        points = islice(product(range(self.repeats), self.lengths), count)
         return [self._sample(tokenizer, length, repeat) for repeat, length in points]
 
     def score(self, sample: Sample, prediction: str) -> Mapping[str, float]:

@@ -10,7 +10,7 @@ from typing import ClassVar
 from tasks import revision
 from tasks.base import Sample, Task, TaskError, Tokenizer
 from tasks.checks import grid, whole
-from tasks.data import table
+from tasks.data import revision_of
 from tasks.metrics.string_match import postprocessed, string_match_all
 from tasks.novels import BOOKS
 from tasks.ruler import chains, needles, words
@@ -61,7 +61,7 @@ class Ruler(Task):
 
     def revision(self) -> dict[str, str]:
         """The novels and word lists, the settings and prompts, and the code of the metric."""
-        lists = (table(f"wonderwords/{name}").revision for name in ("nouns", "adjectives", "verbs"))
+        lists = (revision_of(f"wonderwords/{name}") for name in ("nouns", "adjectives", "verbs"))
         return {
             "data": revision.of_text(revision.of_files(*BOOKS), *lists),
             "prompts": revision.of_files(FOLDER / "ruler.yaml"),

@@ -103,3 +103,11 @@ def test_a_single_row_that_does_not_fit_is_one_sentence(tmp_path, monkeypatch):
 def test_other_errors_are_not_taken_for_missing_memory():
     assert not out_of_memory(RuntimeError("shapes do not match"))
     assert out_of_memory(MemoryError())
+
+
+def test_batches_of_many_passes_come_first(tmp_path):
+    both = [*cells("policy=sink", "prompt=blocked"), *cells("policy=sink", "prompt=token_fed")]
+    work = plan(both[0].model, both, Store(tmp_path / "runs"), Prompts())
+    passes = [max(job.passes for job in batch) for batch in work.batches(2**40)]
+    assert passes == sorted(passes, reverse=True)
+    assert len(passes) == 2

@@ -7,7 +7,7 @@ from hydra import compose, initialize_config_dir
 
 from harness.engine import Prompting, Row
 from harness.errors import UserError
-from harness.estimate import published_lengths, work
+from harness.estimate import Pace, Work, published_lengths, work
 from harness.listing import CONF
 from harness.planning import planned, show
 from harness.store import load_rows
@@ -39,6 +39,21 @@ def test_shared_work_reads_a_prompt_once_up_to_the_first_eviction():
     found = work((row, Prompting("blocked", 20)) for row in rows)
     # The row of 40 slots is dense until its third block of 20, that block included.
     assert (found.rows, found.prompt, found.alone, found.shared) == (2, 200, 200, 140)
+    assert found.passes == 5 + 2  # five dense ones, and those of the fourth and fifth block without the others
+
+
+def test_time_is_that_of_passes_and_tokens_at_the_pace_that_was_measured():
+    pace = Pace(begin=10.0, per_pass=0.01, per_token=1e-4, gflops=50.0, conditions="made up")
+    done = Work(passes=100, shared=1000)
+    assert pace.seconds(done, 50e9) == pytest.approx(10 + 1 + 0.1)
+    assert pace.seconds(done, 25e9) == pytest.approx(10 + 2 * 1.1)  # half as fast
+
+
+def test_a_plan_tells_a_time_where_the_model_was_measured_and_a_lower_bound_elsewhere(tmp_path, capsys):
+    show(configs([*SMALL, "policy=sink", f"results_dir={tmp_path}"]))
+    assert "minutes with all cores" in capsys.readouterr().out
+    show(configs(["model=llama3.1-8b", "task=longbench/qasper", "policy=sink", "budget=2k", f"results_dir={tmp_path}"]))
+    assert "minutes at least" in capsys.readouterr().out
 
 
 def test_a_model_and_data_that_are_not_here_are_assumed_and_said_to_be(tmp_path):

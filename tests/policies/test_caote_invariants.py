@@ -9,7 +9,7 @@ import torch
 from test_examples_of_section_3 import moved_output
 from views import kept, view
 
-from policies import Policy, Protect
+from policies import Policy, Protect, caote
 from policies.caote import CAOTE, FastCAOTE, normalised_mass
 from policies.h2o import H2O
 from policies.snapkv import SnapKV
@@ -48,6 +48,26 @@ def test_equal_values_tie_at_zero(correction):
     policy = Policy("", TOVA(), correction)
     assert policy.scores(shown).tolist() == [[[0] * 6]]
     assert kept(policy, shown) == [4, 5]
+
+
+@BOTH
+@pytest.mark.parametrize("holes", [False, True])
+def test_rows_looked_at_in_tiles_score_as_all_at_once(correction, holes, monkeypatch):
+    """Tiles save memory traffic on a processor; scores are the same bit by bit, and infinite leftovers do not count."""
+    torch.manual_seed(3)
+    rows, heads, slots, width = 6, 2, 11, 5
+    values = torch.randn(rows, heads, slots, width)
+    positions = torch.rand(rows, heads, slots).argsort(-1).int()
+    if holes:
+        empty = positions < 3
+        positions, values = positions.masked_fill(empty, -1), values.masked_fill(empty.unsqueeze(-1), torch.inf)
+    counts = (slots - 3 * holes,) * rows
+    shown = replace(view(slots), keys=values, values=values, positions=positions, counts=counts)
+    base = torch.rand(rows, heads, slots)
+    at_once = correction.correct(base, shown)
+    monkeypatch.setattr(caote, "NUMBERS_PER_TILE", 2 * heads * slots * width)
+    assert torch.equal(correction.correct(base, shown), at_once)
+    assert at_once[positions >= 0].isfinite().all()
 
 
 @BOTH

@@ -25,6 +25,15 @@ TINY = Scale(
 FEW = ("dense", "keydiff", "caote_h2o", "buzz", "hashevict/paper", "fastgen", "kvec/testbed", "gemfilter")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Passes of a few tokens: a second thread would cost more than it does."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def engine():
     return Engine(build("testbed", torch.float32, "cpu"))

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tasks import TaskError
-from tasks.data import CATALOGUE, table
+from tasks.data import CATALOGUE, revision_of, table
+from tasks.data import rows as reading
 from tasks.data.table import CARRIED, FIXTURES
 
 ROW = {"question": "How many?", "answer": "#### 3"}
@@ -67,6 +68,39 @@ def test_a_file_that_changes_is_read_again(tmp_path):
     first = table("gsm8k/test")
     put(file, lines(ROW, ROW))
     assert (len(first.rows), len(table("gsm8k/test").rows)) == (1, 2)
+
+
+def test_however_many_data_sets_a_sweep_has_each_is_read_once_for_its_revision(tmp_path, monkeypatch):
+    names = [name for name in CATALOGUE if name.startswith("longbench/")][:16]
+    assert len(names) == 16
+    for name in names:
+        put(tmp_path / f"data/{name}.jsonl", lines(*table(name, "fixture").rows))
+    read = []
+    parse = reading.rows
+
+    def counted(data, where, columns):
+        read.append(where)
+        return parse(data, where, columns)
+
+    monkeypatch.setattr(reading, "rows", counted)
+    first = [revision_of(name) for name in names]
+    assert [revision_of(name) for name in names * 3] == first * 3
+    assert sorted(read) == sorted(f"data/{name}.jsonl" for name in names)
+    assert first == [table(name).revision for name in names]
+
+
+def test_a_file_that_changes_has_another_revision_and_one_that_goes_is_missed(tmp_path):
+    file = put(tmp_path / "data/gsm8k/test.jsonl", lines(ROW))
+    first = revision_of("gsm8k/test")
+    put(file, lines(ROW, ROW))
+    assert revision_of("gsm8k/test") == hashlib.sha256(lines(ROW, ROW)).hexdigest()[:16] != first
+    put(file, b"{")
+    with pytest.raises(TaskError, match="row 1 is not JSON"):
+        revision_of("gsm8k/test")
+    file.unlink()
+    with pytest.raises(TaskError, match="is no folder"):
+        revision_of("gsm8k/test", "nowhere")
+    assert revision_of("gsm8k/test") == table("gsm8k/test").revision, "the carried copy"
 
 
 @pytest.mark.parametrize(

@@ -104,3 +104,10 @@ def test_what_training_draws_stands_in_the_training_split(name):
         for question in INGREDIENTS[name](random.Random(index), train, 600).questions:
             if len(question.answer.split()) == 1:
                 assert question.answer.strip() not in held_out
+
+
+@pytest.mark.parametrize("name", ["longbench_mini/few_shot", "niah"])
+def test_the_first_samples_are_those_of_the_whole_task(name, testbed):
+    task = build(name, lengths=[300, 400], repeats=2)
+    assert task.first(testbed, 3) == task.samples(testbed)[:3]
+    assert len(task.first(testbed)) == len(task.samples(testbed))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
+import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,6 +23,7 @@ from harness.engine import Engine
 from harness.launchers.order import Order
 from harness.listing import CONF
 from harness.models import BUNDLED
+from harness.plain_words import errors_in_plain_words
 from harness.prompts import Prompts
 from harness.store import Store, load_rows
 from harness.terminal import Progress
@@ -58,27 +62,36 @@ def worked(what: Order):
     return what.work(Prompts(what.limit), Progress(shown=False))
 
 
-def forked(what: Order, slow: float = 0.0) -> multiprocessing.Process:
-    """A worker in a process of its own, ``slow`` seconds longer at each batch."""
-    process = multiprocessing.get_context("fork").Process(target=_work, args=(what, slow), daemon=True)
+def forked(
+    what: Order, slow: float = 0.0, stderr: int = 2, begins: Callable[[int], None] = lambda number: None
+) -> multiprocessing.Process:
+    """A worker in a process of its own, ``slow`` seconds longer at each batch.
+
+    ``stderr``: the file descriptor that it complains to. ``begins``: called in it with 1, 2, … before each batch.
+    """
+    arguments = (what, slow, stderr, begins)
+    process = multiprocessing.get_context("fork").Process(target=_work, args=arguments, daemon=True)
     process.start()
     return process
 
 
-def _work(what: Order, slow: float) -> None:
+def _work(what: Order, slow: float, stderr: int, begins: Callable[[int], None]) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
-    generate = Engine.generate
+    sys.stderr = os.fdopen(stderr, "w", buffering=1, closefd=False)
+    generate, batches = Engine.generate, itertools.count(1)
 
     def slowly(self, *arguments):
+        begins(next(batches))
         time.sleep(slow)
         return generate(self, *arguments)
 
     Engine.generate = slowly
     try:
-        worked(what)
-    except KeyboardInterrupt:
-        os._exit(130)
+        with errors_in_plain_words():
+            worked(what)
+    except SystemExit as end:
+        os._exit(end.code)
     os._exit(0)
 
 

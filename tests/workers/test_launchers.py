@@ -92,6 +92,14 @@ def test_an_order_comes_back_as_it_was_written(model, tmp_path):
     assert again.terms == what.terms
 
 
+def test_a_worker_whose_code_is_not_that_of_the_command_computes_nothing(model, tmp_path):
+    file = order(model, tmp_path).write()
+    content = json.loads(file.read_bytes())
+    file.write_text(json.dumps({**content, "ids": ["0" * 16, *content["ids"][1:]]}))
+    with pytest.raises(UserError, match="Code, data or model have changed since this sweep was started"):
+        Order.read(file)
+
+
 def test_what_is_no_order_is_refused(tmp_path):
     (tmp_path / "order.json").write_text("{}")
     with pytest.raises(UserError, match="is no order for a worker"):

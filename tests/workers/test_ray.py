@@ -2,96 +2,55 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import socket
-import subprocess
-import sys
 import threading
-from pathlib import Path
+import time
 
 import pandas as pd
 import pytest
-from workers.small_sweeps import POLICIES, SAMPLES, order, table, times_stored, units_held, wait_until
+from workers.ray_cluster import PATIENCE, Cluster, Node
+from workers.small_sweeps import POLICIES, SAMPLES, order, table, times_stored, units_held
 
 from harness.launchers.launch import launch
 from harness.prompts import Prompts
+from harness.store import leases
 from harness.terminal import Progress
 
 pytest.importorskip("ray")
-RAY = Path(sys.executable).parent / "ray"
-ENVIRONMENT = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(Path(__file__).parents[2])}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+EVERYTHING = len(POLICIES) * SAMPLES
 
 
 @pytest.fixture
-def cluster(tmp_path_factory):
-    """Address of a head without a place for workers, and its two nodes."""
-    port = free_port()
-    address = f"127.0.0.1:{port}"
-    small = ["--object-store-memory=80000000", "--block"]
-    head = ["--head", f"--port={port}", "--num-cpus=0", "--include-dashboard=false"]
-    node = [f"--address={address}", "--num-cpus=1"]
-    file = tmp_path_factory.mktemp("ray") / "log.txt"
-    log = file.open("wb")
-
-    def started(*words):
-        command = [str(RAY), "start", *words, *small]
-        return subprocess.Popen(command, env=ENVIRONMENT, stdout=log, stderr=log, start_new_session=True)
-
-    running = [started(*head)]
-
-    def answers() -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", port)) == 0
-
-    try:
-        wait_until(answers, 60)
-        running += [started(*node), started(*node)]
-        wait_until(lambda: file.read_text().count("Ray runtime started") == 3, 90)
-        yield address, running[1:]
-    finally:
-        for process in running:
-            end(process)
-        log.close()
+def cluster():
+    started = Cluster(nodes=2)
+    yield started
+    started.end()
 
 
-def end(node: subprocess.Popen) -> None:
-    """Kill a node and every process of it, as if its machine were lost."""
-    if node.poll() is None:
-        os.killpg(node.pid, signal.SIGKILL)
-        node.wait()
-
-
-def node_of(pid: int, nodes) -> subprocess.Popen | None:
-    """The node under which a worker's process runs."""
-    groups = {process.pid: process for process in nodes}
-    return groups.get(os.getsid(pid))
+def at_work(results, cluster: Cluster) -> list[Node]:
+    """The nodes of which a worker holds a batch."""
+    held = [lease for file in units_held(results) if (lease := leases.read(file)) is not None]
+    return [node for node in cluster.nodes if any(node.runs(lease.pid) for lease in held)]
 
 
 def test_a_node_is_lost_in_mid_sweep_and_the_sweep_completes(model, uninterrupted_table, tmp_path, cluster):
-    address, nodes = cluster
-    lost = []
+    stored_until_then = []
 
     def lose_a_node():
-        wait_until(lambda: units_held(tmp_path), 120)
-        pid = json.loads(units_held(tmp_path)[0].read_bytes())["pid"]
-        lost.append(node_of(pid, nodes) or nodes[0])
-        end(lost[0])
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            for node in at_work(tmp_path, cluster)[:1]:
+                node.lose()
+                stored_until_then.append(len(times_stored(tmp_path)))
+                return
+            time.sleep(0.01)
 
     killer = threading.Thread(target=lose_a_node, daemon=True)
     killer.start()
-    settings = {"name": "ray", "workers": 2, "address": address, "gpus": 0, "cpus": 1, "retries": 3}
-    what = order(model, tmp_path, lease=3.0)
-    done = launch(what, settings, Prompts(), Progress(shown=False))
+    settings = {"name": "ray", "workers": 2, "address": cluster.address, "gpus": 0, "cpus": 1, "retries": 3}
+    done = launch(order(model, tmp_path, lease=10.0), settings, Prompts(), Progress(shown=False))
     killer.join()
-    assert lost
-    assert done.computed == len(POLICIES) * SAMPLES
+    assert sum(node.process.poll() is None for node in cluster.nodes) == 1
+    assert [stored < EVERYTHING for stored in stored_until_then] == [True], "a node was lost in mid-sweep"
+    assert done.computed == EVERYTHING
     assert (times_stored(tmp_path) == 1).all()
     pd.testing.assert_frame_equal(table(tmp_path), uninterrupted_table)

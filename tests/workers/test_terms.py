@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from harness.errors import UserError
 from harness.workers.shard import Shard
 from harness.workers.terms import ROWS_WHEN_DETERMINISTIC, Terms
 
-PLAIN = {"shard": None, "lease": 60, "deterministic": False, "batch_rows": None}
+PLAIN = {"shard": None, "lease": 60, "deterministic": False, "batch_rows": None, "engine": {"compile": "auto"}}
 
 
 @pytest.mark.parametrize("of", [1, 2, 16])
@@ -34,3 +35,14 @@ def test_a_deterministic_run_has_a_width_that_memory_does_not_decide():
     assert Terms.parse({**PLAIN, "deterministic": True}).batch_rows == ROWS_WHEN_DETERMINISTIC
     assert Terms.parse({**PLAIN, "deterministic": True, "batch_rows": 8}).batch_rows == 8
     assert Terms.parse(PLAIN).batch_rows is None
+
+
+def test_layers_are_compiled_on_a_gpu_unless_rows_must_repeat_bit_for_bit():
+    gpu, processor = torch.device("cuda"), torch.device("cpu")
+    assert Terms.parse(PLAIN).compile_on(gpu)
+    assert not Terms.parse(PLAIN).compile_on(processor)
+    assert not Terms.parse({**PLAIN, "deterministic": True}).compile_on(gpu)
+    for off in ("off", False):  # the latter is how YAML reads it
+        assert not Terms.parse({**PLAIN, "engine": {"compile": off}}).compile_on(gpu)
+    with pytest.raises(UserError, match=r"engine\.compile=always is neither auto nor off"):
+        Terms.parse({**PLAIN, "engine": {"compile": "always"}})

@@ -1,0 +1,213 @@
+"""``python -m harness doctor``: what will work on this machine, what will not, and what to do about it.
+
+Loads nothing at its top, so that it can also say which package is missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+State = Literal["ok", "no", "FAIL"]  # FAIL: without it nothing works
+GIB = 2**30
+SECONDS_FOR_THE_HUB = 4
+NEEDED = ("torch", "transformers", "hydra", "omegaconf", "pandas", "pyarrow", "numpy", "rich")
+EXTRAS = {  # what cannot be done without it, by module; and how it is installed
+    "wandb": ("logger=wandb", "wandb"),
+    "lm_eval": ("task=lm_eval/… and python -m harness.lm_eval", "lm-eval"),
+    "ray": ("launcher=ray", "ray"),
+    "submitit": ("launcher=slurm", "slurm"),
+    "accelerate": ("model.device_map for models larger than one GPU", "device-map"),
+    "datasets": ("fetching data sets that lie on the hub in other forms than JSON lines", "datasets"),
+    "ipykernel": ("the notebooks", "notebooks"),
+    "mkdocs": ("make docs", "docs"),
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: what was looked at, how it stands, and what follows from that."""
+
+    state: State
+    what: str
+    words: str
+
+    @property
+    def line(self) -> str:
+        """As it is printed."""
+        return f"{self.state:<5}{self.what:<20}{self.words}"
+
+
+def main(results_dir: str = "results") -> int:
+    """Print all findings. 0 = something works, 1 = nothing does."""
+    found = []
+    for finding in findings(Path(results_dir)):
+        found.append(finding)
+        print(finding.line, flush=True)
+    failed = [finding for finding in found if finding.state == "FAIL"]
+    lacking = [finding.what for finding in found if finding.state == "no"]
+    if failed:
+        print(f"\nNothing can be run until this is mended: {', '.join(finding.what for finding in failed)}.")
+        return 1
+    print("\nThe quick start will run: python -m harness" + (f". Without: {', '.join(lacking)}." if lacking else "."))
+    return 0
+
+
+def findings(results_dir: Path) -> Iterator[Finding]:
+    """Everything that is looked at, the needed first; after a failure only what does not depend on it."""
+    yield Finding("ok", "python", f"{sys.version.split()[0]} ({sys.executable})")
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        yield Finding("FAIL", "packages", f"missing: {', '.join(missing)}; run 'make setup', or pip install -e .")
+        return
+    yield from (look() for look in (_torch, _device, _memory, _shipped_model))
+    yield _disk("results", results_dir)
+    yield from _hub()
+    yield from _models()
+    yield from _data()
+    yield from _extras()
+
+
+def _torch() -> Finding:
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "transformers"))
+    return Finding("ok", "packages", versions)
+
+
+def _device() -> Finding:
+    torch = importlib.import_module("torch")
+    if torch.cuda.is_available():
+        count = torch.cuda.device_count()
+        room = torch.cuda.mem_get_info()
+        name = torch.cuda.get_device_name(0)
+        return Finding(
+            "ok", "device", f"cuda: {count} × {name}, {room[0] / GIB:.0f} of {room[1] / GIB:.0f} GiB free on the first"
+        )
+    return Finding(
+        "ok",
+        "device",
+        f"cpu, {torch.get_num_threads()} threads: enough for the testbed; 3B models and larger want CUDA",
+    )
+
+
+def _memory() -> Finding:
+    meminfo = Path("/proc/meminfo")
+    if not meminfo.exists():
+        return Finding("ok", "memory", "this system does not say how much is free")
+    numbers = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in meminfo.read_text().splitlines()}
+    free, total = numbers["MemAvailable"], numbers["MemTotal"]
+    return Finding("ok" if free > GIB else "no", "memory", f"{free / GIB:.1f} of {total / GIB:.1f} GiB free")
+
+
+def _shipped_model() -> Finding:
+    """One short generation under a policy: the engine, the model and the policies all have to work for it."""
+    try:
+        said = _generation()
+    except Exception as error:  # whatever it is, this is the place that says so
+        return Finding("FAIL", "testbed", f"{type(error).__name__}: {' '.join(str(error).split())}")
+    return Finding(
+        "ok", "testbed", f"the shipped model generates under keydiff with {said.ledger.slots_kept_max} slots"
+    )
+
+
+def _generation() -> Any:
+    transformers = importlib.import_module("transformers")
+    generating = importlib.import_module("harness.api.generating")
+    folder = Path(__file__).parent / "testbed"
+    importlib.import_module("transformers.utils.logging").disable_progress_bar()
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    return generating.generate(
+        model, tokenizer, "Call me Ishmael. " * 20, "keydiff", 24, max_new_tokens=2, block_size=8
+    )
+
+
+def _disk(what: str, folder: Path) -> Finding:
+    """Room and right to write, in the nearest folder that exists."""
+    nearest = next(each for each in [folder.resolve(), *folder.resolve().parents] if each.exists())
+    free = shutil.disk_usage(nearest).free
+    if not os.access(nearest, os.W_OK):
+        return Finding("no", what, f"{folder} cannot be written to: choose another results_dir=<folder>")
+    state: State = "ok" if free > GIB else "no"
+    return Finding(state, what, f"{folder} can be written to, {free / GIB:.0f} GiB free")
+
+
+def _hub() -> Iterator[Finding]:
+    hub = importlib.import_module("huggingface_hub")
+    if hub.constants.HF_HUB_OFFLINE:
+        yield Finding("no", "hub", "switched off (HF_HUB_OFFLINE): models and data must be on this disk")
+    elif reason := _unreachable(hub.constants.ENDPOINT):
+        yield Finding("no", "hub", f"no answer ({reason}): models and data must be on this disk")
+    else:
+        yield Finding("ok", "hub", "answers; nothing is fetched unless you say so")
+    logged_in = hub.get_token() is not None
+    words = "logged in" if logged_in else "not logged in: gated models (Llama) need 'hf auth login'"
+    yield Finding("ok" if logged_in else "no", "hub login", words)
+
+
+def _unreachable(address: str) -> str:
+    """Why nobody answers there; empty where somebody does, whatever the answer."""
+    request = importlib.import_module("urllib.request")
+    errors = importlib.import_module("urllib.error")
+    try:
+        request.urlopen(request.Request(address, method="HEAD"), timeout=SECONDS_FOR_THE_HUB).close()
+    except errors.HTTPError:
+        return ""
+    except (OSError, ValueError) as error:
+        return str(getattr(error, "reason", error))
+    return ""
+
+
+def _models() -> Iterator[Finding]:
+    """Which of the configured models lie on this disk."""
+    listing, files = importlib.import_module("harness.listing"), importlib.import_module("harness.model_files")
+    yaml = importlib.import_module("yaml")
+    settings = [
+        yaml.safe_load((listing.CONF / "model" / f"{name}.yaml").read_text()) for name in listing.names("model")
+    ]
+    paths = {each["name"]: each["path"] for each in settings if each["path"]}
+    here = [n for n, path in paths.items() if files.folder_of(path) or files.cached_commit(path, None)]
+    yield Finding("ok", "models here", ", ".join(here) or "none")
+    if absent := [name for name in paths if name not in here]:
+        example = paths[absent[0]]
+        yield Finding("no", "models", f"not here: {', '.join(absent)}; for example 'hf download {example}'")
+
+
+def _data() -> Iterator[Finding]:
+    """Which data sets are carried, fetched or missing, by group."""
+    data = importlib.import_module("tasks.data")
+    base = importlib.import_module("tasks.base")
+
+    def is_here(entry: Any) -> bool:
+        try:
+            data.table(entry.name)
+        except base.TaskError:
+            return False
+        return True
+
+    groups: dict[str, list[Any]] = {}
+    for entry in data.CATALOGUE.values():
+        groups.setdefault(entry.group, []).append(entry)
+    here = {name: sum(map(is_here, members)) for name, members in groups.items()}
+    complete = [name for name, members in groups.items() if here[name] == len(members)]
+    yield Finding("ok", "data here", ", ".join(complete) or "none")
+    for name, members in groups.items():
+        if here[name] < len(members):
+            lacking = next(entry for entry in members if not is_here(entry))
+            count = f"{here[name]} of {len(members)} here; " if len(members) > 1 else ""
+            yield Finding("no", f"data {name}", f"{count}{lacking.fetch_command}")
+
+
+def _extras() -> Iterator[Finding]:
+    for module, (what, extra) in EXTRAS.items():
+        if importlib.util.find_spec(module) is None:
+            yield Finding("no", module, f"no {what}: pip install 'kvreplica[{extra}]'")
+        else:
+            yield Finding("ok", module, what)

@@ -1,0 +1,141 @@
+"""From a results folder to a folder of pages."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from harness.errors import UserError
+from harness.published import PAPERS
+from harness.report.colours import Look
+from harness.report.facts import headline, invalid_table, sources
+from harness.report.quality import swatch
+from harness.report.svg import colour_property, colour_rules
+from harness.site import cells, claims, leaderboard, ledger
+from harness.site.material import Material
+from harness.site.survivors import Watched, watched
+from harness.store import cells as stored_cells
+from harness.store import load_rows
+from harness.verdicts import Scale
+
+HERE = Path(__file__).parent
+SCRIPTS = ("table.js", "viewer.js")
+PAGES = ("cells", "survivors", "reports")  # folders that are made anew
+
+
+def build(results_dir: Path, to: Path, scale: Scale) -> int:
+    """Write the site of a results folder to ``to`` and return its number of pages.
+
+    ``scale``: how claims are read (`harness.verdicts`). Raises `UserError` where there are no rows, or no honest table
+    can be made of them.
+    """
+    rows = load_rows(results_dir)
+    if rows.empty:
+        raise UserError(f"There are no rows under {results_dir}/runs: run a cell first, python -m harness +exp=niah.")
+    try:
+        material = Material.of(rows)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    descriptions = {name: stored_cells.described(results_dir / "runs" / name) for name in material.cells}
+    samples, outcomes = watched(results_dir, rows), claims.found(rows, scale)
+    site = _Site(to, material)
+    for folder in PAGES:
+        shutil.rmtree(to / folder, ignore_errors=True)
+    reports = _copied(results_dir / "reports", to / "reports")
+    site.page(
+        "index.html",
+        headline=headline(material.rows, material.labels.values()),
+        broken=invalid_table(material.broken, material.labels),
+        papers=_papers(material, claims.counted(outcomes), reports),
+        others=[each for each in reports if each.parts[0] not in PAPERS],
+        sources=sources(material.rows),
+        samples=samples,
+    )
+    site.page("leaderboard.html", table=leaderboard.leaderboard(material), keys=site.keys())
+    site.page("ledger.html", table=ledger.ledger(material), keys=site.keys())
+    site.page("claims.html", table=claims.claims(outcomes), scale=scale)
+    for page in cells.pages(material, descriptions):
+        shown_in = [each for each in samples if page.cell_id in {run.cell_id for run in each.runs}]
+        site.page(f"cells/{page.cell_id}.html", "cell.html", cell=page, shown_in=shown_in)
+    site.page("survivors/index.html", "survivors.html", samples=samples)
+    for each in samples:
+        site.page(f"survivors/{each.name}.html", "viewer.html", sample=each, known=set(material.cells), **_drawn(each))
+    site.assets([*material.style.values(), *(run.look for each in samples for run in each.runs)])
+    return site.written
+
+
+class _Site:
+    """Where pages go, and what they share."""
+
+    def __init__(self, to: Path, material: Material) -> None:
+        self.to, self.material, self.written = to, material, 0
+        self.templates = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(HERE),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+
+    def page(self, name: str, template: str = "", **content: Any) -> None:
+        """Write one page; ``up`` leads from it to the site's root."""
+        file = self.to / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        up = "../" * name.count("/")
+        file.write_text(self.templates.get_template(template or name).render(up=up, **content), encoding="utf-8")
+        self.written += 1
+
+    def keys(self) -> dict[str, tuple[str, Markup]]:
+        """By label: the name of its symbol, and the symbol."""
+        style = self.material.style.items()
+        return {label: (f"key{i}", swatch(label, look, f"key{i}")) for i, (label, look) in enumerate(style)}
+
+    def assets(self, looks: Iterable[Look]) -> None:
+        """The style sheet, with the colours of these looks, and the scripts."""
+        light, dark = colour_rules(looks)
+        base = (HERE.parent / "report" / "page.css").read_text(encoding="utf-8")
+        own = (HERE / "site.css").read_text(encoding="utf-8")
+        colours = f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
+        (self.to / "site.css").write_text(base + own + colours, encoding="utf-8")
+        for script in SCRIPTS:
+            shutil.copyfile(HERE / script, self.to / script)
+
+
+def _copied(reports: Path, to: Path) -> list[Path]:
+    """The pages of the reports that were built before, copied so that the site needs no other folder."""
+    if not reports.is_dir():
+        return []
+    shutil.copytree(reports, to)
+    pages = [*to.glob("*.html"), *to.glob("*/index.html")]
+    return sorted(page.relative_to(to) for page in pages)
+
+
+def _papers(
+    material: Material, counts: Mapping[str, Mapping[str, int]], reports: list[Path]
+) -> list[tuple[str, int, Mapping[str, int], str]]:
+    """By paper: how many of the cells are its own, its claims by verdict, and its report where one was built."""
+    return [
+        (
+            paper,
+            sum(paper in papers for papers in material.papers.values()),
+            counts[paper],
+            next((each.as_posix() for each in reports if each.parts[0] == paper), ""),
+        )
+        for paper in PAPERS
+    ]
+
+
+def _drawn(sample: Watched) -> dict[str, Any]:
+    """The sample's data for the script, safe inside a ``script`` element."""
+    text = json.dumps(sample.data(), ensure_ascii=False, separators=(",", ":"))
+    colours = [f"var({colour_property(run.look)})" for run in sample.runs]
+    return {
+        "colours": colours,
+        "data": Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")),
+    }

@@ -1,0 +1,93 @@
+"""Tables that a reader can sort and filter: the lines of the leaderboard, the ledger and the claims, as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One place. ``order``: what it is sorted by where that is not its text; empty places stay below."""
+
+    text: str
+    order: str = ""
+    small: str = ""  # behind the text, in small print
+    link: str = ""
+    tone: str = ""  # a class of the style sheet: better, worse, …
+
+
+@dataclass(frozen=True)
+class Line:
+    """``keys``: what filters compare, by filter; several values where a line belongs to several papers."""
+
+    entries: Sequence[Entry]
+    keys: dict[str, Sequence[str]]
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """``small``: what is printed under the title; ``number``: set to the right, and sorted with the greatest first."""
+
+    title: str
+    small: str = ""
+    number: bool = False
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A choice above a table. ``wording``: what stands for all of them."""
+
+    name: str
+    title: str
+    options: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """``noun``: what a line is, for "34 of 120 cells"."""
+
+    name: str
+    noun: str
+    columns: Sequence[Column]
+    lines: Sequence[Line]
+    filters: Sequence[Filter] = field(default=())
+    common: Sequence[tuple[str, str]] = field(default=())  # columns left out because every line says the same
+
+
+def filters_of(lines: Iterable[Line], titles: Mapping[str, str], orders: Mapping[str, Sequence[str]]) -> list[Filter]:
+    """A filter for every key that tells lines apart. ``orders``: how its values are listed, else as they come."""
+    lines = list(lines)
+    found = []
+    for name, title in titles.items():
+        values = dict.fromkeys(value for line in lines for value in line.keys[name])
+        listed = [value for value in orders.get(name, tuple(values)) if value in values]
+        alike = all(set(line.keys[name]) == set(values) for line in lines)
+        if values and not alike:
+            found.append(Filter(name, title, listed))
+    return found
+
+
+def without_common(table: Table, titles: Sequence[str]) -> Table:
+    """The table without those of the named columns in which all lines agree; ``common`` says what they agree on."""
+    common = {
+        at: (column.title, table.lines[0].entries[at].text)
+        for at, column in enumerate(table.columns)
+        if column.title in titles and len({line.entries[at].text for line in table.lines}) == 1
+    }
+    kept = [at for at in range(len(table.columns)) if at not in common]
+    return replace(
+        table,
+        columns=[table.columns[at] for at in kept],
+        lines=[replace(line, entries=[line.entries[at] for at in kept]) for line in table.lines],
+        common=list(common.values()),
+    )
+
+
+def number(value: Any, text: str, small: str = "", tone: str = "") -> Entry:
+    """A place that is sorted by ``value``; NaN and None have no order."""
+    nothing = value is None or (isinstance(value, float) and not math.isfinite(value))
+    return Entry(text, "" if nothing else repr(float(value)), small, tone=tone)

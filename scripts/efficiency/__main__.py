@@ -1,0 +1,55 @@
+"""`python -m scripts.efficiency`: what the papers' methods cost here, as rows that the papers' reports read.
+
+Writes one parquet file into ``<results>/efficiency/``. A report takes the newest run that has what it needs, never two.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from harness import provenance
+from harness.engine import Engine
+from harness.measured.efficiency import save
+from scripts.bench.shapes import SHAPES, build
+from scripts.efficiency.cases import SCALES, timed_cases
+from scripts.efficiency.measure import counted_lines, timed_lines
+
+
+def main() -> None:
+    """Measure and store."""
+    options = _options()
+    device = "cuda" if options.device == "auto" and torch.cuda.is_available() else options.device.replace("auto", "cpu")
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    model = build(options.model, getattr(torch, options.dtype), device)
+    engine, scale = Engine(model), SCALES[options.scale]
+    cases = timed_cases(scale, "kvec/testbed" if options.model == "testbed" else "kvec")
+    print(f"{len(cases)} cases in {options.repeats} rounds, and counts: {options.model} on {device}", flush=True)
+    lines = [*timed_lines(engine, cases, options.repeats), *counted_lines(engine, scale, options.repeats)]
+    conditions = {
+        "model": options.model, "scale": options.scale, "dtype": options.dtype,
+        "threads": torch.get_num_threads(), **provenance.record(device),
+    }  # fmt: skip
+    print(f"Written to {save(pd.DataFrame(lines).assign(**conditions), options.results)}")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m scripts.efficiency", description=__doc__)
+    parser.add_argument(
+        "--model", default="testbed", choices=["testbed", *SHAPES], help="weights do not matter for time"
+    )
+    parser.add_argument("--scale", default="mini", choices=list(SCALES), help="full: the papers' lengths")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--threads", type=int, default=0, help="of the processor; 0 = as torch chooses")
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""What is measured for which item of which paper. Dense stands beside every group of cases, in the same run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from harness.engine.rows import Regime
+
+BLOCKED = ("dense", "window", "sink", "h2o/keydiff", "tova/keydiff", "snapkv/keydiff", "keydiff")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row under one policy. ``tokens``: of the prompt. ``new``: lengths of generation at which time is noted.
+
+    ``setting``: what differs from the preset, as ``recovery=0.7``. ``share``: the budget as it is called, if it is one.
+    """
+
+    item: str
+    policy: str
+    regime: Regime
+    tokens: int
+    budget: int  # slots
+    block: int = 32
+    new: tuple[int, ...] = (32,)
+    share: str = ""
+    setting: str = ""
+
+    @property
+    def label(self) -> str:
+        """The policy with its setting."""
+        return f"{self.policy} ({self.setting})" if self.setting else self.policy
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Sizes in tokens. ``mini``: a model of 5 million parameters with 4096 positions on two cores."""
+
+    tokens: int = 1024
+    budget: int = 256
+    block: int = 32
+    new: int = 32
+    summary: int = 512  # HashEvict's document to summarize
+    grid_in: tuple[int, ...] = (125, 250, 500, 2500)  # a quarter of K-VEC's prompts
+    grid_out: tuple[int, ...] = (10, 20, 30, 200)  # a tenth of its outputs
+    grid_budget: int = 64
+    lengths: tuple[int, ...] = (512, 1024, 2048)  # CAOTE's 4k, 8k and 32k
+    caches: tuple[int, ...] = (512, 1024)  # CAOTE's generation
+
+
+SCALES: Mapping[str, Scale] = {
+    "mini": Scale(),
+    "full": Scale(
+        tokens=8192, budget=2048, block=128, new=128, summary=16384, grid_in=(500, 1000, 2000, 10000),
+        grid_out=(100, 200, 300, 2000), grid_budget=512, lengths=(4096, 8192, 32768),
+    ),
+}  # fmt: skip
+
+CAOTE = ("h2o", "tova", "snapkv")
+ONE_SHOT = {
+    "buzz": ("dense", "buzz", "buzz/logn", "h2o/buzz", "sink/buzz", "window/buzz"),
+    "hashevict": ("dense", "l2/hashevict", "h2o/coldcompress", "scissorhands"),
+    "kvec": ("dense", "snapkv/kvec", "{kvec}", "pyramidkv/kvec", "ada_snapkv", "ada_pyramidkv", "sink", "gemfilter"),
+}
+RECOVERIES = (0.7, 0.75, 0.8, 0.85)
+
+
+def timed_cases(scale: Scale, kvec: str = "kvec") -> list[Case]:
+    """All that is timed, in rounds. ``kvec``: the preset that fits the model's heads."""
+    return [*_throughput(scale, kvec), *_summaries(scale), *_grid(scale, kvec)]
+
+
+def _throughput(scale: Scale, kvec: str) -> Iterator[Case]:
+    """Each paper's methods in the regime of the paper."""
+    corrected = [each for base in CAOTE for each in (f"{base}/keydiff", f"caote_{base}", f"fastcaote_{base}")]
+    groups: list[tuple[str, Regime, tuple[str, ...]]] = [
+        ("keydiff", "blocked", BLOCKED),
+        ("caote", "blocked", ("dense", *corrected)),
+        *((paper, "one_shot", policies) for paper, policies in ONE_SHOT.items()),
+        ("hashevict", "token_fed", ("hashevict/paper",)),
+    ]
+    for paper, regime, policies in groups:
+        for name in policies:
+            policy, item = name.format(kvec=kvec), f"{paper}/throughput"
+            yield Case(item, policy, regime, scale.tokens, scale.budget, scale.block, (scale.new,))
+
+
+def _summaries(scale: Scale) -> Iterator[Case]:
+    """HashEvict Table 1: four methods at four budgets, FastGen by what it recovers."""
+    item, tokens, new = "hashevict/table_1", scale.summary, (scale.new,)
+    yield Case(item, "dense", "one_shot", tokens, tokens, new=new, share="100%")
+    for percent in (30, 50, 70, 90):
+        slots, share = tokens * percent // 100, f"{percent}%"
+        yield Case(item, "hashevict/paper", "token_fed", tokens, slots, new=new, share=share)
+        for name in ONE_SHOT["hashevict"][1:]:
+            yield Case(item, name, "one_shot", tokens, slots, new=new, share=share)
+    for recovery in RECOVERIES:
+        yield Case(item, "fastgen", "one_shot", tokens, tokens + scale.new, new=new, setting=f"recovery={recovery}")
+
+
+def _grid(scale: Scale, kvec: str) -> Iterator[Case]:
+    """K-VEC Table 9: seconds over prompt and output length."""
+    for tokens in scale.grid_in:
+        for name in ("dense", "snapkv/kvec", kvec):
+            yield Case("kvec/table_9", name, "one_shot", tokens, scale.grid_budget, new=scale.grid_out)
+
+
+SCORING = ("window", "sink", "h2o/keydiff", "tova/keydiff", "snapkv/keydiff", "keydiff")
+OVERHEAD = ("dense", "h2o/keydiff", "caote_h2o", "fastcaote_h2o")
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A prompt whose operations are counted, or whose last ``blocks`` blocks are timed, under one policy."""
+
+    item: str
+    policy: str
+    tokens: int
+    budget: int
+    block: int
+
+
+def scoring(scale: Scale) -> Iterator[Counting]:
+    """KeyDiff Table 4: one block more at a full cache, at N and B, at twice the N, and at twice the B."""
+    for slots_times, block_times in ((1, 1), (2, 1), (1, 2)):
+        slots, width = slots_times * scale.budget, block_times * scale.block
+        for name in SCORING:
+            yield Counting("keydiff/table_4", name, slots + width, slots, width)
+
+
+def prompts(scale: Scale) -> Iterator[Counting]:
+    """CAOTE Table 6: whole prompts."""
+    for tokens in scale.lengths:
+        for name in OVERHEAD:
+            yield Counting("caote/table_6", name, tokens, scale.budget, scale.block)
+
+
+def steps(scale: Scale) -> Iterator[Counting]:
+    """CAOTE Table 7: one decode step over a cache of so many slots."""
+    for slots in scale.caches:
+        for name in OVERHEAD:
+            yield Counting("caote/table_7", name, slots, slots, scale.block)

@@ -1,0 +1,117 @@
+"""Rows: every case in every round, medians with the smallest and the largest time; counts once, for they do not "
+"vary."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from harness.engine import Engine, Prompting, Row
+from harness.engine.hearing import NextLogits
+from harness.engine.hook import slots_enabled
+from scripts.bench.clock import seconds
+from scripts.bench.contenders import prompt
+from scripts.efficiency.cases import Case, Counting, Scale, prompts, scoring, steps
+from scripts.efficiency.counting import operations_of
+from scripts.efficiency.timing import policy_of, timed
+
+Line = dict[str, Any]
+BLOCKS = 8  # whose time is measured at once
+STEPS = 16
+
+
+def timed_lines(engine: Engine, cases: Sequence[Case], repeats: int) -> list[Line]:
+    """Seconds of prompts and of generation, and the bytes that the cache held."""
+    timed(engine, replace(cases[0], tokens=64, new=(4,)), seed=0)  # threads and caches
+    found: dict[tuple[Case, str, int], list[float]] = defaultdict(list)
+    for number in range(repeats):
+        for case in cases:
+            timing = timed(engine, case, seed=number)
+            found[case, "prefill_seconds", 0].append(timing.prefill)
+            for new, taken in timing.decode.items():
+                found[case, "decode_seconds", new].append(taken)
+            ledger = timing.ledger
+            for name in ("kv_bytes", "state_bytes", "slots_kept_max", "slots_peak"):
+                found[case, name, max(case.new)].append(getattr(ledger, name))
+    return [
+        {
+            "item": case.item, "policy": case.label, "prompt": case.regime,
+            "block_size": case.block if case.regime == "blocked" else 0, "prompt_tokens": case.tokens,
+            "new_tokens": new, "budget_slots": case.budget, "budget": case.share, **_summary(quantity, values),
+        }
+        for (case, quantity, new), values in found.items()
+    ]  # fmt: skip
+
+
+def counted_lines(engine: Engine, scale: Scale, repeats: int) -> list[Line]:
+    """Operations of one block, of whole prompts and of one step, beside the seconds that they take."""
+    lines = []
+    blocks, whole, single = list(scoring(scale)), list(prompts(scale)), list(steps(scale))
+    for each in blocks:
+        one, two = (operations_of(_reading(engine, each, each.tokens + more * each.block)) for more in (0, 1))
+        lines.append(_line(each, "block_operations", [two - one]))
+    for each in whole:
+        lines.append(_line(each, "prompt_operations", [operations_of(_reading(engine, each, each.tokens))]))
+    for each in single:
+        lines.append(_line(each, "step_operations", [operations_of(_stepping(engine, each, 1))]))
+    taken: dict[tuple[Counting, str], list[float]] = defaultdict(list)
+    device = engine.model.device
+    for _ in range(repeats):
+        for each in blocks:
+            short, long = (
+                seconds(_reading(engine, each, each.tokens + more * each.block), device) for more in (0, BLOCKS)
+            )
+            taken[each, "block_seconds"].append((long - short) / BLOCKS)
+        for each in whole:
+            taken[each, "prompt_seconds"].append(seconds(_reading(engine, each, each.tokens), device))
+        for each in single:
+            taken[each, "step_seconds"].append(seconds(_stepping(engine, each, STEPS), device) / STEPS)
+    return lines + [_line(each, quantity, values) for (each, quantity), values in taken.items()]
+
+
+def _reading(engine: Engine, each: Counting, tokens: int) -> Callable[[], None]:
+    row = Row(prompt(tokens, engine.config.vocab_size), policy_of(each.policy, ""), each.budget, 1)
+
+    def read() -> None:
+        with torch.no_grad(), slots_enabled(engine.model):
+            engine.read_prompts(engine.cohort([row], Prompting("blocked", each.block)), NextLogits.of(1))
+
+    return read
+
+
+def _stepping(engine: Engine, each: Counting, count: int) -> Callable[[], None]:
+    """So many steps over a cache that is full: dense as long as the others are on average."""
+    policy = policy_of(each.policy, "")
+    tokens = each.tokens - count // 2 if policy.is_dense else each.tokens + each.block
+    row = Row(prompt(tokens, engine.config.vocab_size), policy, each.budget, count + 1)
+    with torch.no_grad(), slots_enabled(engine.model):
+        cohort = engine.cohort([row], Prompting("blocked", each.block))
+        engine.read_prompts(cohort, NextLogits.of(1))
+
+    def step() -> None:
+        with torch.no_grad(), slots_enabled(engine.model):
+            for number in range(count):
+                engine.step(cohort, [[1 + number]])
+
+    return step
+
+
+def _line(each: Counting, quantity: str, values: Sequence[float]) -> Line:
+    return {
+        "item": each.item, "policy": each.policy, "prompt": "blocked", "block_size": each.block,
+        "prompt_tokens": each.tokens, "new_tokens": 0, "budget_slots": each.budget, "budget": "",
+        **_summary(quantity, values),
+    }  # fmt: skip
+
+
+def _summary(quantity: str, values: Sequence[float]) -> Line:
+    unit = {"seconds": "s", "operations": "FLOP", "bytes": "B"}.get(quantity.rpartition("_")[2], "slots")
+    return {
+        "quantity": quantity, "unit": unit, "value": float(statistics.median(values)), "low": float(min(values)),
+        "high": float(max(values)), "repeats": len(values),
+    }  # fmt: skip

@@ -1,0 +1,75 @@
+"""One case, timed: the prompt up to its first new token, then a token a step with nothing that could stop early."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from harness.engine import Engine, Ledger, Prompting, Row
+from harness.engine.hearing import NextLogits
+from harness.engine.hook import slots_enabled
+from harness.engine.token_filter import filter_prompts
+from harness.listing import CONF
+from harness.models import ModelSpec
+from harness.policy_config import policy_from
+from policies import Policy
+from scripts.bench.contenders import prompt
+from scripts.efficiency.cases import Case
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds: of the prompt, and of the first so many new tokens after it; and what the cache held in the end."""
+
+    prefill: float
+    decode: dict[int, float]
+    ledger: Ledger
+
+
+@cache
+def policy_of(name: str, setting: str) -> Policy:
+    """The preset with one setting of its structure (``recovery=0.7``), if any is given."""
+    settings = [f"policy.structure.{setting}"] if setting else []
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        config: Any = OmegaConf.to_container(compose("config", overrides=[f"policy={name}", *settings]), resolve=True)
+    return policy_from(config["policy"], ModelSpec.parse(config["model"]), [])
+
+
+def timed(engine: Engine, case: Case, seed: int) -> Timing:
+    """Run it once. ``seed``: of the random tokens; a new prompt each time, so that nothing is found warm."""
+    tokens = prompt(case.tokens, engine.config.vocab_size, seed)
+    longest = max(case.new)
+    asked = Row(tokens, policy_of(case.policy, case.setting), case.budget, longest + 1)
+    now = _clock(engine.model.device)
+    with torch.inference_mode():
+        begun = now()
+        (filtered,) = filter_prompts(engine.model, [asked])
+        with slots_enabled(engine.model):
+            cohort = engine.cohort([filtered.row], Prompting(case.regime, case.block))
+            heard = NextLogits.of(1)
+            engine.read_prompts(cohort, heard)
+            token = int(heard.following.argmax(-1))
+            read = now()
+            marks: dict[int, float] = {}
+            for step in range(1, longest + 1):
+                token = int(engine.step(cohort, [[token]])[:, -1].argmax(-1))
+                if step in case.new:
+                    marks[step] = now() - read
+        (ledger,) = engine.ledgers(cohort)
+    return Timing(read - begun, marks, ledger)
+
+
+def _clock(device: torch.device) -> Callable[[], float]:
+    def now() -> float:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    return now

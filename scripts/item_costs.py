@@ -1,0 +1,135 @@
+"""What each table and figure has cost at scale=mini, from the rows of a sweep, written into the heads of conf/exp/.
+
+python -m scripts.item_costs --results-dir results [--papers keydiff caote] [--write]
+
+The cost of an item is that of its cells and their reference lines, in time of two processor cores. Cells of which fewer
+samples are stored than the item asks for are taken in proportion, and the head says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+from harness import grids
+from harness.cells import Cell
+from harness.listing import CONF, names
+from harness.policy_config import preset
+from harness.prompts import Prompts
+from harness.published import PAPERS
+from harness.store import Store
+from harness.store.cells import described
+from harness.terminal import say
+
+CORES = 2
+LABELS = ("task", "prompt", "block_size", "budget", "policy")  # whatever the version of the code
+COST = re.compile(r"^# Cost:.*\n(?:#  .*\n)*", re.MULTILINE)
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Of one cell. ``seconds``: of processor cores. ``day``: of its last part."""
+
+    samples: int
+    seconds: float
+    day: str
+
+
+def spent(results_dir: Path) -> dict[Key, Spent]:
+    """What the cells of a results folder have cost, by their labels."""
+    store = Store(results_dir / "runs")
+    ids = store.cells()
+    found: dict[Key, list[tuple[int, float, str]]] = defaultdict(list)
+    for cell_id, parts in store.survey(ids)[0].items():
+        labels = described(store.root / cell_id)
+        for part in parts:
+            cost = (len(part.samples), part.spent["device_seconds"], str(part.spent["created"])[:10])
+            found[tuple(labels[name] for name in LABELS)].append(cost)
+    return {key: _added(costs) for key, costs in found.items()}
+
+
+def _added(costs: Sequence[tuple[int, float, str]]) -> Spent:
+    samples, seconds, days = zip(*costs, strict=True)
+    return Spent(sum(samples), sum(seconds), max(days))
+
+
+def wanted(configs: Iterable[Mapping[str, Any]], prompts: Prompts) -> dict[Key, int]:
+    """The samples of these cells and of the reference lines beside them, by labels."""
+    found = {}
+    for config in configs:
+        for policy in (config["policy"], *(preset(name) for name in config["references"])):
+            cell = Cell.parse({**config, "policy": policy})
+            labels = cell.labels()
+            found[tuple(labels[name] for name in LABELS)] = len(prompts.under(cell))
+    return found
+
+
+def sentence(item: str, samples: Mapping[Key, int], measured: Mapping[Key, Spent]) -> str:
+    """The cost as the head of an item says it, beginning with ``# Cost:``; empty where nothing of it was measured."""
+    present = [(measured[key], count) for key, count in samples.items() if key in measured]
+    if not present:
+        return ""
+    minutes = sum(each.seconds / each.samples * count for each, count in present) / CORES / 60
+    day = max(each.day for each, _ in present)
+    least, asked = min(((each.samples, count) for each, count in present), key=lambda pair: pair[0] / pair[1])
+    how = f"measured {day}" if least >= asked else f"extrapolated from {least} of {asked} samples, {day}"
+    if missing := len(samples) - len(present):
+        how += f", {missing} of {len(samples)} cells not measured"
+    return (
+        f"# Cost:     {minutes:.1f} minutes on two cores at scale=mini ({how});\n"
+        f"#           scale=full not measured: python -m harness plan +exp={item} scale=full says what it would take\n"
+    )
+
+
+def with_cost(head: str, cost: str) -> str:
+    """The text of an experiment file with this cost in its head."""
+    return COST.sub(lambda _: cost, head, count=1)
+
+
+@cache
+def _composed(*overrides: str) -> DictConfig:
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        return compose("config", overrides=list(overrides))
+
+
+def _configurations(item: str) -> list[dict[str, Any]]:
+    typed = [f"+exp={item}", "scale=mini"]
+    made = grids.jobs(_composed(*typed), typed, "mini", lambda each: _composed(*each))
+    return [OmegaConf.to_container(config, resolve=True) for config in made]  # type: ignore[misc]
+
+
+def main() -> None:
+    """Print the cost of every item, and write it into its file where that is asked for."""
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    arguments.add_argument("--results-dir", type=Path, default=Path("results"))
+    arguments.add_argument("--papers", nargs="+", choices=[*PAPERS, "ours"], default=list(PAPERS))
+    arguments.add_argument("--write", action="store_true", help="write the costs into conf/exp/<paper>/*.yaml")
+    options = arguments.parse_args()
+    measured = spent(options.results_dir)
+    prompts = cache(Prompts)  # one for each limit
+    for item in names("exp"):
+        if item.partition("/")[0] not in options.papers:
+            continue
+        grids_of_item = _composed(f"+exp={item}").grids
+        if not any(grid["mini"] for grid in grids_of_item.values()):
+            continue
+        configs = _configurations(item)
+        cost = sentence(item, wanted(configs, prompts(configs[0]["limit"])), measured)
+        say(f"{item}\n{cost or 'nothing of it is in these results'}")
+        if cost and options.write:
+            file = CONF / "exp" / f"{item}.yaml"
+            file.write_text(with_cost(file.read_text(), cost))
+
+
+if __name__ == "__main__":
+    main()

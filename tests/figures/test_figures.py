@@ -1,0 +1,159 @@
+"""Figures: every one of the papers' list is drawn or has its reason, and shows exactly what is stored."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pandas as pd
+import pytest
+from figures.material_for_figures import keys_of, rows_of, store_with_diagnostics
+
+from harness.errors import UserError
+from harness.figures import drawn, place
+from harness.figures.catalogue import FIGURES
+from harness.figures.material import natural
+from harness.figures.points import SCALES, wanted
+from harness.policy_config import preset
+from harness.published import PAPERS, items
+from harness.store import Store
+
+LISTED = [(paper, item) for paper in PAPERS for item in items(paper)["item"] if item.startswith("Figure")]
+INSIDE = [key for key, plan in FIGURES.items() if plan.inside.diagnostics]
+SCORED = [key for key in FIGURES if key not in INSIDE]
+AT_FULL_SCALE = [
+    ("buzz", "Figure 5"),
+    ("buzz", "Figure 6"),
+    ("buzz", "Figure 7"),
+    ("hashevict", "Figure 2"),
+    ("keydiff", "Figure 10"),
+]
+
+
+@pytest.fixture(scope="module")
+def rows() -> pd.DataFrame:
+    keys = [key for figure in SCORED for key in keys_of(*figure, "mini")]
+    return rows_of(dict.fromkeys(keys), "mini")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Store:
+    return store_with_diagnostics(tmp_path_factory.mktemp("figures"), INSIDE, "mini")
+
+
+@pytest.fixture(scope="module")
+def gallery(rows, store):
+    """Every figure, drawn once."""
+    return {figure: place(*figure, rows, store) for figure in LISTED}
+
+
+def test_every_figure_of_the_list_is_drawn_or_has_its_reason(gallery):
+    for figure, found in gallery.items():
+        assert (found.drawing is None) == bool(found.reason), figure
+    missing = {figure for figure, found in gallery.items() if found.drawing is None}
+    illustrations = {
+        (paper, item) for paper, item in LISTED if items(paper).set_index("item").loc[item, "needs"] == "drawing"
+    }
+    assert missing == illustrations
+    assert set(FIGURES) == set(LISTED) - illustrations
+
+
+def test_every_drawing_stands_alone_and_names_samples_and_units(gallery):
+    for figure, found in gallery.items():
+        if found.drawing is None:
+            continue
+        root = ElementTree.fromstring(found.drawing.svg)
+        assert float(root.attrib["width"]) <= 400, figure  # readable at 390 px without scaling
+        assert root.attrib["aria-label"] == found.drawing.caption
+        assert "http" not in found.drawing.svg.replace("http://www.w3.org/2000/svg", ""), figure
+        assert len(found.drawing.svg) < 400_000, figure
+        assert found.drawing.png.startswith(b"\x89PNG")
+        text = " ".join("".join(each.itertext()) for each in root.iter() if each.tag.endswith("text"))
+        assert "n =" in text or "One prompt" in text or "n: prompts" in text, figure
+        assert "interval" in text or "standard deviation" in text, figure
+
+
+@pytest.mark.parametrize("figure", [("caote", "Figure 2"), ("buzz", "Figure 5"), ("buzz", "Figure 8b")])
+def test_the_same_rows_give_the_same_bytes_and_another_score_another_figure(figure, gallery, rows, store):
+    again = drawn(*figure, rows, store)
+    assert again == gallery[figure].drawing
+    task, policy = (wanted(*figure, "mini").values(name)[0] for name in ("task", "policy"))
+    own = rows[(rows["task"] == task) & (rows["policy"] == policy)].index[0]
+    changed = rows.copy()
+    changed.loc[own, "value"] = 1 - changed.loc[own, "value"]
+    assert drawn(*figure, changed, store).svg != again.svg
+    other = ("hashevict", "Figure 4")
+    assert drawn(*other, changed, store) == gallery[other].drawing
+
+
+def test_another_diagnostic_gives_another_figure_and_only_where_it_is_shown(gallery, rows, store):
+    shown, other = ("caote", "Figure 3"), ("kvec", "Figure 4")
+    files = list((store.root.parent / "diagnostics").glob("*/output_error/*.parquet"))
+    before = {file: file.read_bytes() for file in files}
+    for file in files:
+        frame = pd.read_parquet(file)
+        frame.assign(squared_error=2 * frame["squared_error"]).to_parquet(file, index=False)
+    try:
+        assert drawn(*shown, rows, store).svg != gallery[shown].drawing.svg
+        assert drawn(*other, rows, store) == gallery[other].drawing
+    finally:
+        for file, content in before.items():
+            file.write_bytes(content)
+
+
+def test_cells_that_broke_a_promise_are_left_out(gallery, rows, store):
+    figure = ("buzz", "Figure 8b")
+    broken = rows.copy()
+    broken.loc[rows["policy"] == "buzz/no_max", "invalid"] = "The ledger broke."
+    assert ">buzz/no_max<" in gallery[figure].drawing.svg
+    assert ">buzz/no_max<" not in drawn(*figure, broken, store).svg
+
+
+@pytest.mark.parametrize("figure", AT_FULL_SCALE)
+def test_at_the_papers_own_setting_printed_numbers_stand_beside_ours(figure, tmp_path):
+    rows = rows_of(keys_of(*figure, "full"), "full")
+    found = drawn(*figure, rows, Store(tmp_path / "runs"))
+    assert found is not None
+    assert "scale=mini" not in found.caption
+    printed = {
+        ("buzz", "Figure 5"): "published",
+        ("hashevict", "Figure 2"): "published",
+        ("keydiff", "Figure 10"): "Llama-2",
+    }
+    assert printed.get(figure, "") in found.svg
+    if figure == ("hashevict", "Figure 2"):
+        assert all(title in found.svg for title in ("BERTScore F1", "ROUGE-L", "judge"))
+    if figure == ("buzz", "Figure 6"):
+        assert all(f">{group}<" in found.svg for group in ("0", "4", "9", "average"))
+
+
+def test_without_rows_and_diagnostics_the_reason_names_the_command(tmp_path):
+    nothing = Store(tmp_path / "runs")
+    assert (
+        "`python -m harness +exp=buzz/figure_5 scale=mini`" in place("buzz", "Figure 5", pd.DataFrame(), nothing).reason
+    )
+    reason = place("kvec", "Figure 4", pd.DataFrame(), nothing).reason
+    assert "`python -m harness.figures paper=kvec item=figure_4 scale=mini`" in reason
+    assert "illustration" in place("keydiff", "Figure 3", pd.DataFrame(), nothing).reason
+
+
+def test_an_unknown_figure_is_answered_with_the_nearest_known_one(tmp_path):
+    with pytest.raises(UserError, match="Did you mean Figure 8b or Figure 8a"):
+        drawn("buzz", "Figure 8c", pd.DataFrame(), Store(tmp_path / "runs"))
+
+
+def test_presets_are_called_as_rows_call_them():
+    asked = {
+        key[0]
+        for figure in FIGURES
+        if not FIGURES[figure].rows_of
+        for scale in SCALES
+        for key in wanted(*figure, scale).keys
+    }
+    own = {"buzz/ratio", "fastgen/", "kvec/no_"}  # named by the experiment itself
+    for name in asked:
+        if not any(name.startswith(prefix) for prefix in own):
+            assert preset(name)["name"] == name
+
+
+def test_samples_are_taken_in_the_order_of_their_numbers():
+    assert min(["L1024-r0", "L512-r10", "L512-r2"], key=natural) == "L512-r2"

@@ -1,0 +1,165 @@
+"""What only we show, on rows whose answers are known: differences are paired, sizes are bytes, nothing is made up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from given import SLOT, cell, column, rows
+
+from harness.measured import NotMeasuredError, extras, tables
+from harness.measured.leaderboard import leaderboards
+from harness.measured.readings import pairs
+
+RIGHT, WRONG = 1.0, 0.0
+FOUR = [RIGHT, RIGHT, RIGHT, WRONG]
+NOWHERE = Path("nowhere")
+
+
+def made(item, *cells):
+    (table,) = tables("ours", item, rows(*cells), NOWHERE)
+    return table
+
+
+def test_the_oracle_gap_is_simulated_minus_true_over_the_samples_of_both():
+    table = made(
+        "Oracle gap",
+        cell("dense", FOUR),
+        cell("keydiff", [RIGHT, WRONG, WRONG, WRONG, RIGHT, RIGHT]),  # two samples that the other has not
+        cell("keydiff", [RIGHT, RIGHT, RIGHT, WRONG], prompt="simulated"),
+        cell("sink", FOUR, block=16),  # no simulated blocks of 16: no line
+    )
+    assert [line[0] for line in table.lines] == ["keydiff"]
+    assert column(table, "true blocks")["keydiff"].startswith("0.25 ")
+    assert column(table, "simulated")["keydiff"].startswith("0.75 ")
+    assert column(table, "gap")["keydiff"].startswith("+0.50 ")
+    assert column(table, "dense")["keydiff"].startswith("0.75 ")
+    assert column(table, "samples")["keydiff"] == 4
+
+
+def test_regimes_stand_beside_each_other_where_all_three_were_run():
+    table = made(
+        "Prompt regimes",
+        cell("dense", FOUR),
+        cell("keydiff", [RIGHT, WRONG, WRONG, WRONG]),
+        cell("keydiff", FOUR, prompt="one_shot"),
+        cell("keydiff", [WRONG] * 4, prompt="token_fed"),
+        cell("sink", FOUR),
+        cell("sink", FOUR, prompt="one_shot"),
+    )
+    assert [line[0] for line in table.lines] == ["keydiff"]
+    assert column(table, "one_shot − blocked")["keydiff"].startswith("+0.50 ")
+    assert column(table, "token_fed − blocked")["keydiff"].startswith("−0.25 ")
+
+
+def test_both_readings_are_compared_in_the_regime_that_they_share():
+    table = made(
+        "Both readings",
+        cell("pyramidkv/kvec", [RIGHT, WRONG], prompt="one_shot"),
+        cell("pyramidkv/public_code", [RIGHT, RIGHT], prompt="one_shot", kept=30),
+        cell("keydiff", [RIGHT, RIGHT]),
+        cell("keydiff/rawmean", [RIGHT, WRONG]),
+        cell("keydiff/rawmean", [WRONG, WRONG], prompt="one_shot"),
+    )
+    assert column(table, "difference")["pyramidkv/kvec"].startswith("+0.50 ")
+    assert column(table, "bytes, second / first")["pyramidkv/kvec"] == pytest.approx(30 / 25)
+    assert column(table, "difference")["keydiff"].startswith("−0.50 ")
+    assert column(table, "prompt")["keydiff"] == "blocked, 32"
+
+
+def test_readings_in_different_regimes_say_so():
+    table = made(
+        "Both readings",
+        cell("hashevict/paper", [RIGHT], prompt="token_fed"),
+        cell("hashevict/released-code", [WRONG], prompt="one_shot"),
+    )
+    assert column(table, "prompt")["hashevict/paper"] == "token_fed / one_shot"
+
+
+def test_every_pair_of_readings_names_presets_papers_and_a_source():
+    from harness.listing import names
+    from harness.published import PAPERS
+
+    for pair in pairs():
+        assert {pair["first"], pair["second"]} <= set(names("policy"))
+        assert pair["paper"] in PAPERS
+        assert pair["differs"]
+        assert pair["source"]
+
+
+def test_realised_counts_state_and_growth_in_bytes_against_the_nominal_slots():
+    table = made(
+        "Realised budget",
+        cell("dense", FOUR),
+        cell("snapkv/kvec", FOUR, prompt="one_shot", kept=30),  # 25 asked, 5 tokens grown
+        cell("h2o/keydiff", FOUR, state=SLOT // 5),
+        cell("fastgen", FOUR, budget="100%", prompt="one_shot", kept=50),
+    )
+    assert column(table, "realised / nominal") == pytest.approx(
+        {"snapkv/kvec": 1.2, "h2o/keydiff": 1.2, "fastgen": 0.5}
+    )
+    assert column(table, "realised / dense") == pytest.approx(
+        {"snapkv/kvec": 30 / 105, "h2o/keydiff": 30 / 105, "fastgen": 50 / 105}
+    )
+    assert column(table, "state, of K and V")["h2o/keydiff"] == pytest.approx(0.2)
+
+
+FIVE = ("keydiff", "tova/keydiff", "snapkv/keydiff", "sink", "h2o/keydiff")
+
+
+def board(*more):
+    five = [
+        each for name in FIVE for each in (cell(name, [WRONG] * 4, budget="10%"), cell(name, [RIGHT] * 4, budget="40%"))
+    ]
+    return leaderboards(rows(cell("dense", FOUR), *five, *more), compared=26.25 / 105)
+
+
+def test_the_leaderboard_reads_everyone_at_the_same_bytes():
+    """Between 10 and 40 slots, 26.25 slots are a mixture of 54 % and 46 %."""
+    (table,) = board(
+        cell("caote_h2o", [RIGHT] * 4, budget="10%", state=SLOT),  # twice the bytes of its slots: 20
+        cell("caote_h2o", [RIGHT] * 4, budget="20%", state=SLOT),  # 40
+        cell("oracle", [RIGHT] * 4, budget="10%"),
+        cell("oracle", [RIGHT] * 4, budget="40%"),
+    )
+    scores = {line[1]: line[table.columns.index("score")] for line in table.lines}
+    ranks = {line[1]: line[0] for line in table.lines}
+    assert scores["keydiff"].startswith("0.54 ")
+    assert scores["caote_h2o"].startswith("1.00 ")
+    assert ranks["caote_h2o"] == "1"
+    assert ranks["keydiff"] == "2"
+    assert ranks["oracle"] == ranks["dense"] == ""
+    mixed = {line[1]: line[table.columns.index("budgets mixed")] for line in table.lines}
+    assert mixed["caote_h2o"].startswith("69 % at 10% (19 % of dense), 31 % at 20%")
+
+
+def test_a_mixture_is_never_more_certain_than_its_ends():
+    (table,) = board(cell("caote_h2o", [WRONG] * 4, budget="10%"), cell("caote_h2o", [WRONG] * 4, budget="40%"))
+    scores = {line[1]: line[table.columns.index("score")] for line in table.lines}
+    assert scores["caote_h2o"] == "0.00 [0.00, 0.49]"  # Wilson for 0 of 4
+
+
+def test_who_was_not_run_on_both_sides_has_no_place_and_is_named():
+    (table,) = board(cell("buzz", [RIGHT] * 4, budget="40%", prompt="one_shot"))
+    assert "buzz" not in {line[1] for line in table.lines}
+    assert "buzz (one_shot: 38 to 38 %)" in table.caption
+
+
+def test_cells_that_broke_a_promise_are_left_out():
+    with pytest.raises(NotMeasuredError):
+        made("Oracle gap", cell("keydiff", FOUR, invalid="It lied."), cell("keydiff", FOUR, prompt="simulated"))
+
+
+@pytest.mark.parametrize("item", extras("ours"))
+def test_without_rows_the_reason_names_what_measures_it(item):
+    with pytest.raises(NotMeasuredError, match=r"\+exp=ours/"):
+        tables("ours", item, rows(cell("keydiff", FOUR)), NOWHERE)
+    with pytest.raises(NotMeasuredError, match=r"\+exp=ours/"):
+        tables("ours", item, rows(cell("keydiff", FOUR)).iloc[:0], NOWHERE)
+
+
+def test_conditions_name_model_samples_machine_and_commit():
+    (table,) = board()
+    text = " ".join(table.conditions)
+    for words in ("testbed", "float32", "4 samples", "prompts of 100 tokens", "2 cores", "2026-05-04", "0123abc"):
+        assert words in text

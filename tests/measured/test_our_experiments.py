@@ -1,0 +1,109 @@
+"""conf/exp/ours: each comparison has its file, its cells are what the comparison needs, and all is their union."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from harness import grids
+from harness.cells import Cell
+from harness.engine.rows import REGIMES
+from harness.listing import CONF, names
+from harness.measured import extras
+from harness.measured.readings import pairs
+from harness.published import PAPERS
+from harness.published.places import names as papers_names
+
+ITEMS = [name for name in names("exp") if name.startswith("ours/") and not name.endswith("/all")]
+ONLY_AT_FULL = {"kvec": "kvec/testbed", "gemfilter/llama31-8b": "gemfilter"}
+NEEDS_A_PROFILE = {"headkv_r", "headkv_r2"}  # made for one model: at scale=full they are the user's to make
+
+
+@cache
+def composed(*overrides):
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        return compose("config", overrides=list(overrides))
+
+
+def points(name, scale="mini"):
+    """Every job of an experiment, as it is typed."""
+    return list(grids.points(OmegaConf.to_container(composed(f"+exp={name}").grids), scale))
+
+
+def of(name):
+    return {(job["policy"], job["prompt"], job.get("block_size"), job["budget"]) for job in points(name)}
+
+
+def test_every_comparison_has_its_file():
+    assert len(ITEMS) == len(extras("ours"))
+
+
+@pytest.mark.parametrize("name", [*ITEMS, "ours/all"])
+def test_every_file_opens_with_paper_expectation_hardware_and_cost(name):
+    text = (CONF / "exp" / f"{name}.yaml").read_text()
+    for heading in ("Paper", "Expected", "Hardware", "Cost"):
+        assert re.search(rf"^# {heading}: +\S", text, re.MULTILINE), heading
+
+
+@pytest.mark.parametrize("scale", ["mini", "full"])
+def test_all_is_the_union_of_the_items_under_one_limit(scale):
+    def as_set(jobs):
+        return {repr(sorted(job.items())) for job in jobs}
+
+    assert as_set(points("ours/all", scale)) == set().union(*(as_set(points(name, scale)) for name in ITEMS))
+    assert len({job.get("limit") for job in points("ours/all", scale)}) == 1
+
+
+def test_simulated_blocks_are_cells_of_their_own():
+    typed = ["scale=mini", "+exp=ours/oracle_gap", "policy=keydiff"]
+    made = grids.jobs(composed(*typed), typed, "mini", lambda each: composed(*each))
+    cells = [Cell.parse(OmegaConf.to_container(config, resolve=True)) for config in made]
+    assert len({cell.id for cell in cells}) == 2 * 3
+    assert {(cell.labels()["prompt"], cell.labels()["block_size"]) for cell in cells} == {
+        (regime, block) for regime in ("blocked", "simulated") for block in (16, 32, 128)
+    }
+
+
+def test_every_simulated_cell_has_its_true_twin():
+    found = of("ours/oracle_gap")
+    simulated = {(policy, block, budget) for policy, regime, block, budget in found if regime == "simulated"}
+    assert simulated == {(policy, block, budget) for policy, regime, block, budget in found if regime == "blocked"}
+    assert len({block for _, block, _ in simulated}) == 3
+
+
+def test_every_policy_of_the_regimes_is_run_in_all_three():
+    found = of("ours/regimes")
+    for policy in {each[0] for each in found}:
+        assert {regime for name, regime, _, _ in found if name == policy} == set(REGIMES)
+
+
+def test_every_pair_of_readings_is_run():
+    run = {each[0] for each in of("ours/readings")}
+    for pair in pairs():
+        assert {pair["first"], pair["second"]} <= run
+
+
+def test_the_leaderboard_has_every_method_of_every_paper_on_both_sides_of_the_compared_size():
+    methods = papers_names()["methods"]
+    wanted = {each[0] for paper in PAPERS for each in methods[paper].values() if each} & set(names("policy"))
+    variants = {"dense"} | {"keydiff/dot", "keydiff/euclid", "buzz/swapped", "buzz/no_max"}  # ablations
+    found: dict[str, set] = {}
+    for policy, _, _, budget in of("ours/leaderboard"):
+        found.setdefault(policy, set()).add(budget)
+    assert {ONLY_AT_FULL.get(name, name) for name in wanted - variants} <= set(found)
+    assert all(len(budgets) == 2 for name, budgets in found.items() if name != "fastgen")
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_at_full_scale_files_exist_and_the_same_policies_are_asked(name):
+    full, mini = points(name, "full"), points(name)
+    options = {group: set(names(group)) for group in grids.GROUPS}
+    for point in full:
+        for group, known in options.items():
+            assert point[group] in known
+    policies = {ONLY_AT_FULL.get(point["policy"], point["policy"]) for point in full}
+    assert policies == {point["policy"] for point in mini} - NEEDS_A_PROFILE

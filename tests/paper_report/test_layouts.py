@@ -1,0 +1,68 @@
+"""The layouts: every printed number has exactly one place, and what stands in at scale=mini is what the grids run."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.figures.points import wanted
+from harness.published import PAPERS, items, stand_ins, tables
+from harness.published.layouts import layout, printed, title
+from harness.published.names import labels
+from harness.published.places import names
+
+TABLES = [(paper, table.name) for paper in PAPERS for table in tables(paper) if table.name.startswith("Table")]
+
+WITHOUT = ("book_perplexity", "buzz/self_bleu")  # the same task at both scales; and what no mini task measures
+
+
+@pytest.mark.parametrize(("paper", "item"), TABLES)
+def test_every_printed_number_has_a_place_of_its_own(paper, item):
+    own = layout(paper, item)
+    assert own is not None
+    places = printed(paper, item)
+    keys = {tuple(each.at.get(name, "") for name in (*own.panels, *own.rows, *own.columns)) for each in places}
+    assert len(keys) == len(places) == len(next(t for t in tables(paper) if t.name == item).cells)
+
+
+def test_every_table_that_shows_numbers_has_a_layout():
+    for paper in PAPERS:
+        for line in items(paper).to_dict("records"):
+            if line["item"].startswith("Table") and line["needs"] not in ("drawing", "analytic"):
+                assert layout(paper, line["item"]) is not None, (paper, line["item"])
+
+
+def test_a_table_of_which_only_the_caption_is_known_is_written_out_with_one_dense_row():
+    places = printed("keydiff", "Table 9")
+    assert {each.at["model"] for each in places} == {"qwen2.5-7b-instruct", "qwen2.5-3b-instruct"}
+    dense = [each for each in places if each.at["method"] == "dense"]
+    assert len(dense) == 2 * 22
+    assert all(each.printed == "" for each in places)
+
+
+def test_every_task_of_the_papers_has_a_stand_in():
+    for paper in PAPERS:
+        own = {**names()["tasks"]["any"], **names()["tasks"].get(paper, {})}
+        for name in own:
+            for label in labels(paper, name):
+                assert label in (*stand_ins._written()["tasks"], *WITHOUT), (paper, name)
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_what_stands_in_is_what_the_mini_grids_run(paper):
+    """A drifting grid would leave places empty without a word."""
+    run: dict[str, set] = {"task": set(), "budget": set(), "block_size": set()}
+    for line in items(paper).to_dict("records"):
+        if line["needs"] != "drawing":
+            for name in run:
+                run[name] |= set(wanted(paper, line["item"], "mini").values(name))
+    written = stand_ins._written()
+    assert set(written["budgets"].get(paper, {}).values()) <= run["budget"]
+    assert set(written["block_sizes"].get(paper, {}).values()) <= run["block_size"]
+    assert run["task"] <= set(written["tasks"].values()) | {"book_perplexity"}
+
+
+def test_methods_and_models_are_called_as_in_print():
+    assert title("fastcaote_snapkv") == "SnapKV + FastCAOTE"
+    for paper in PAPERS:
+        for method in names()["methods"][paper]:
+            assert title(method) != method or method == "none", method

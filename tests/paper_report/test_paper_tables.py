@@ -1,0 +1,235 @@
+"""Ours beside the paper's: numbers known beforehand, ranks, spans, suspects, reasons."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from paper_rows import SAMPLES, cell_rows, rows_of
+
+from harness.figures.points import wanted
+from harness.paper_report.formats import comma_separated, latex, markdown, wide
+from harness.paper_report.sheet import number, sheet
+from harness.paper_report.tables import PaperTable, Place, Tables
+from harness.statistics import mean_interval
+from harness.store import Store
+from harness.verdicts.shelf import Shelf
+
+
+def table_of(paper: str, item: str, rows: pd.DataFrame, scale: str = "mini") -> PaperTable:
+    found = Tables(paper, rows, Shelf(rows), Store(Path("nowhere")), scale).table(item)
+    assert found is not None
+    return found
+
+
+def place_at(table: PaperTable, **at: str) -> Place:
+    found = [each for each in table.places if all(each.printed.at.get(name) == value for name, value in at.items())]
+    assert len(found) == 1, at
+    return found[0]
+
+
+@pytest.fixture(scope="module")
+def table_1() -> PaperTable:
+    return table_of("keydiff", "Table 1", rows_of("keydiff", "Table 1"))
+
+
+@pytest.fixture(scope="module")
+def rows_1() -> pd.DataFrame:
+    return rows_of("keydiff", "Table 1")
+
+
+def test_a_place_has_the_mean_in_points_with_its_interval(table_1, rows_1):
+    own = rows_1[(rows_1["policy"] == "keydiff") & (rows_1["budget"] == "22%")]
+    own = own[own["task"] == "longbench_mini/single_doc_qa"]
+    known = mean_interval(own["value"], own["sample_id"])
+    place = place_at(table_1, model="llama-3.1-8b-instruct", method="keydiff", budget="2048", task="qasper")
+    assert place.ours is not None
+    assert place.ours.value == pytest.approx(100 * known.mean)
+    assert (place.ours.low, place.ours.high) == pytest.approx((100 * known.low, 100 * known.high))
+    assert place.ours.n == SAMPLES
+
+
+def test_an_average_is_the_plain_mean_of_the_tasks_that_stand_for_its_own(table_1, rows_1):
+    own = rows_1[(rows_1["policy"] == "keydiff") & (rows_1["budget"] == "22%")]
+    place = place_at(table_1, model="llama-3.1-8b-instruct", method="keydiff", budget="2048", task="longbench_avg")
+    assert place.ours is not None
+    assert place.ours.value == pytest.approx(100 * own.groupby("task")["value"].mean().mean())
+    assert place.ours.low < place.ours.value < place.ours.high
+    assert place.ours.n == 7 * SAMPLES
+
+
+def test_neighbours_that_one_task_stands_for_share_a_span_and_a_difference(table_1):
+    row = next(row for row in table_1.rows if row.heads == ("keydiff", "2048"))
+    assert [len(span.places) for span in row.spans] == [3, 3, 3, 3, 1, 1, 2, 1]
+    first = row.spans[0]
+    printed = [place.printed.value for place in first.places if place]
+    assert first.difference == pytest.approx(first.ours.value - sum(printed) / 3)
+
+
+def test_best_and_second_best_are_marked_as_printed(table_1):
+    ranks = {
+        method: place_at(
+            table_1, model="llama-3.1-8b-instruct", method=method, budget="2048", task="longbench_avg"
+        ).rank
+        for method in ("h2o", "tova", "sink", "snapkv", "keydiff")
+    }
+    assert ranks == {"h2o": "", "tova": "", "sink": "", "snapkv": "second", "keydiff": "best"}
+    assert place_at(table_1, model="llama-3.1-8b-instruct", method="dense", task="longbench_avg").rank == ""
+
+
+def test_our_best_is_ranked_by_our_own_numbers():
+    def known(policy: str, task: str, budget: str) -> np.ndarray:
+        return np.full(SAMPLES, {"sink": 0.9, "tova/keydiff": 0.7}.get(policy, 0.1))
+
+    table = table_of("keydiff", "Table 1", rows_of("keydiff", "Table 1", scores=known))
+    at = {"model": "llama-3.1-8b-instruct", "budget": "2048", "task": "trec"}
+    ranks = {method: place_at(table, method=method, **at).our_rank for method in ("sink", "tova", "keydiff")}
+    assert ranks == {"sink": "best", "tova": "second", "keydiff": ""}
+
+
+def test_lower_is_better_where_the_paper_says_so():
+    def known(policy: str, task: str, budget: str) -> np.ndarray:
+        return np.full(SAMPLES, {"dense": 2.0, "caote_h2o": 2.1}.get(policy, 3.0))
+
+    table = table_of("caote", "Table 11", rows_of("caote", "Table 11", "nll", known))
+    place = place_at(table, model="qwen2.5-7b-instruct", method="caote_h2o")
+    assert place.ours is not None
+    assert place.ours.value == pytest.approx(math.exp(2.1) - math.exp(2.0))
+    assert place.our_rank == "best"
+
+
+def test_a_suspect_number_is_flagged_with_the_audits_reason(table_1):
+    place = place_at(table_1, model="llama-3.1-8b-instruct", method="dense", task="qasper")
+    assert place.note > 0
+    kind, reason = table_1.suspects[place.note - 1]
+    assert kind == "another table or paper prints another number for the same thing"
+    assert "AUDIT" in reason or "F0" in reason or "F" in reason
+    assert f"{place.note}. {kind}: {reason}" in markdown(table_1, "Table 1", ())
+
+
+def test_what_stands_in_is_named(table_1):
+    (sentence,) = table_1.stand_in_sentence
+    assert "longbench_mini/single_doc_qa for narrativeqa, qasper, multifieldqa_en;" in sentence
+    assert "budget 22% for 2048" in sentence
+    assert "blocks of 32 for 128" in sentence
+
+
+@pytest.mark.parametrize(
+    ("paper", "item", "metric", "empty"),
+    [
+        ("keydiff", "Table 7", "string_match", None),  # code and few-shot, one QA task: the others are not run at mini
+        ("keydiff", "Table 10", "string_match", None),
+        ("caote", "Table 2", "string_match", 0),
+        ("caote", "Table 4", "nll", 0),
+        ("caote", "Table 5", "string_match", 0),
+        ("caote", "Table 13", "string_match", None),
+        ("buzz", "Table 2", "rouge_l", 0),
+        ("buzz", "Table 3", "nll", 0),
+        ("hashevict", "Table 5", "string_match", None),
+        ("kvec", "Table 1", "string_match", 0),
+        ("kvec", "Table 7", "string_match", 0),
+        ("kvec", "Table 10", "string_match", 3),  # delta 1, 3 and 4 heads are one cell or none with two KV heads
+    ],
+)
+def test_rows_of_the_mini_grid_answer_the_printed_places(paper, item, metric, empty):
+    table = table_of(paper, item, rows_of(paper, item, metric))
+    unanswered = [place for place in table.places if place.ours is None]
+    assert len(unanswered) < len(table.places)
+    assert all(place.reason for place in unanswered)
+    if empty is not None:
+        assert len(unanswered) <= empty, {place.reason for place in unanswered}
+
+
+def test_without_rows_every_place_says_what_measures_it():
+    table = table_of("keydiff", "Table 1", pd.DataFrame())
+    assert not table.has_ours
+    assert all("python -m harness +exp=keydiff/table_1 scale=mini" in place.reason for place in table.places)
+    assert [line.what for line in sheet(table).panels[0][1][:2]] == ["paper", "paper"]
+
+
+def test_at_full_scale_nothing_stands_for_anything():
+    table = table_of("keydiff", "Table 1", rows_of("keydiff", "Table 1"), "full")
+    assert not table.has_ours
+    key = ("keydiff", "longbench/qasper", "2048", "", "blocked", 128)
+    rows = cell_rows(key, np.full(4, 0.5), "qa_f1", model="llama3.2-3b")
+    table = table_of("keydiff", "Table 1", rows, "full")
+    place = place_at(table, model="llama-3.2-3b-instruct", method="keydiff", budget="2048", task="qasper")
+    assert place.ours is not None
+    assert place.ours.value == pytest.approx(50)
+    assert not table.stand_ins
+    assert sum(each.ours is not None for each in table.places) == 1
+
+
+def test_memory_and_coverage_come_from_the_ledger():
+    table = table_of("hashevict", "Table 2", rows_of("hashevict", "Table 2"))
+    place = place_at(table, method="l2norm", budget="50%", task="gsm8k", metric="compression_ratio")
+    assert place.ours is not None
+    assert place.ours.value == pytest.approx(1 - 100 / 200)
+    place = place_at(table, method="dense", task="gsm8k", metric="cache_gb")
+    assert place.ours is not None
+    assert place.ours.value == pytest.approx(200 * 64 / 1e9)
+    table = table_of("kvec", "Table 7", rows_of("kvec", "Table 7"))
+    assert all(place.ours is not None and place.ours.value == pytest.approx(-50) for place in table.places)
+
+
+def test_kept_shares_and_lengths_need_no_policy_of_their_own():
+    rows = rows_of("keydiff", "Table 8")
+    place = place_at(table_of("keydiff", "Table 6", rows), task="qasper", budget="2048")
+    assert place.ours is not None
+    assert place.ours.value == pytest.approx(44 / 200)
+    counts = table_of("keydiff", "Table 5", rows)
+    assert place_at(counts, task="qasper", length_bin="le_2K").ours.value == SAMPLES
+    assert place_at(counts, task="qasper", length_bin="ge_8K").ours.value == 0
+
+
+def test_the_geometric_mean_of_what_is_there_says_so():
+    rows = rows_of("buzz", "Table 2", "rouge_l", lambda *_: np.full(SAMPLES, 0.25))
+    both = pd.concat([rows, rows.assign(metric="rouge_1", value=0.5), rows.assign(metric="rouge_2", value=0.125)])
+    alone, three = (place_at(table_of("buzz", "Table 2", each.reset_index(drop=True)), method="buzz", budget="50%").ours
+                    for each in (rows, both))  # fmt: skip
+    assert alone.value == pytest.approx(25)
+    assert "rougeL alone for the geometric mean of three" in alone.notes
+    assert three.value == pytest.approx(25)
+    assert not any("alone" in note for note in three.notes)
+
+
+def test_every_format_has_the_numbers(table_1):
+    place = place_at(table_1, model="llama-3.1-8b-instruct", method="keydiff", budget="2048", task="longbench_avg")
+    ours = number(place.ours.value, place.printed.printed)
+    for text in (markdown(table_1, "T", ()), latex(table_1, "T", ()), wide(table_1)):
+        assert ours in text
+        assert "44.33" in text
+    assert r"\textbf{44.33}" in latex(table_1, "T", ())
+    assert "**44.33**" in markdown(table_1, "T", ())
+    lines = list(csv.DictReader(io.StringIO(comma_separated(table_1))))
+    assert len(lines) == 714
+    own = next(x for x in lines if x["published"] == "44.33" and x["task"] == "longbench_avg")
+    assert float(own["ours"]) == pytest.approx(place.ours.value)
+    assert own["samples"] == str(place.ours.n)
+    assert {len(line) for line in csv.reader(io.StringIO(wide(table_1)))} == {21}
+
+
+def test_latex_has_no_letter_that_tex_takes_for_an_order():
+    table = table_of("hashevict", "Table 5", pd.DataFrame())
+    body = latex(table, "100% & more_or #less", ("a note",))
+    assert r"100\% \& more\_or \#less" in body
+    assert body.count(r"\begin{tabular}") == body.count(r"\end{tabular}") == 1
+
+
+def test_numbers_have_the_digits_of_print():
+    assert number(12.3456, "44.33") == "12.35"
+    assert number(0.000012, "0.5") == "1.2e-05"
+    assert number(0.00012) == "0.000120"
+    assert number(math.nan) == "–"
+
+
+def test_only_cells_of_the_items_own_grid_answer_it():
+    """Another block size on the shelf is another experiment's."""
+    key = next(key for key in wanted("keydiff", "Table 1", "mini").keys if key[0] == "keydiff")
+    rows = cell_rows((*key[:-1], 64), np.full(4, 0.5), "string_match")
+    assert not table_of("keydiff", "Table 1", rows).has_ours

@@ -1,0 +1,166 @@
+"""``python -m harness.report``: the folder it writes, what changes with a row, and sentences for bad input."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from paper_rows import rows_of
+
+from harness.paper_report.entries import Stored, entries
+from harness.published import PAPERS, claims, items
+from harness.report import __main__ as command
+from harness.store import Store
+from harness.verdicts.shelf import Shelf
+
+LABELS = ("model", "policy", "budget", "prompt", "block_size", "task", "dtype", "seed", "git", "versions", "hardware",
+          "device", "created")  # fmt: skip
+
+
+@pytest.fixture
+def report(monkeypatch, capsys):
+    """Run the command; its exit code and what it printed."""
+
+    def run(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["report", *arguments])
+        code = 0
+        try:
+            command.main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        printed = capsys.readouterr()
+        return code, printed.out + printed.err
+
+    return run
+
+
+def store_of(rows: pd.DataFrame, folder: Path) -> None:
+    """These rows as a results folder."""
+    store = Store(folder / "runs")
+    for cell, part in rows.groupby("cell_id", sort=False):
+        own = part.iloc[0]
+        labels = {name: (int(own[name]) if name in ("block_size", "seed") else str(own[name])) for name in LABELS}
+        store.describe(str(cell), {"cell_id": str(cell), **labels, "config": json.loads(own["config"])})
+        store.append(str(cell), part.drop(columns=[*LABELS, "cell_id", "config"]).to_dict("records"))
+
+
+def small(rows: pd.DataFrame) -> pd.DataFrame:
+    """Two budgets and three methods of Table 1: enough for a table, its ranks and a verdict."""
+    return rows[
+        rows["policy"].isin(["dense", "keydiff", "snapkv/keydiff"]) & rows["budget"].isin(["full", "22%", "43%"])
+    ]
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> dict[str, Path]:
+    """Reports of the same rows, written twice (``once``, ``again``), and with one row changed (``changed``)."""
+    folder = tmp_path_factory.mktemp("reports")
+    rows = small(rows_of("keydiff", "Table 1"))
+    store_of(rows, folder / "rows")
+    here = (rows["policy"] == "keydiff") & (rows["budget"] == "22%") & (rows["task"] == "longbench_mini/code")
+    rows.loc[rows[here].index[0], "value"] = 0.05
+    store_of(rows, folder / "other")
+    out = {"once": "rows", "again": "rows", "changed": "other"}
+    for name, results in out.items():
+        command.run(["paper=keydiff", f"results={folder / results}", f"out={folder / name}"])
+    return {name: folder / name / "keydiff" for name in out}
+
+
+def test_a_second_run_writes_the_same_bytes(written):
+    first = files_of(written["once"])
+    assert {"index.html", "table_1.md", "table_1.tex", "table_1.csv", "verdicts.csv"} <= set(first)
+    assert files_of(written["again"]) == first
+
+
+def test_one_row_changes_what_depends_on_it_and_nothing_else(written):
+    before, after = files_of(written["once"]), files_of(written["changed"])
+    different = {name for name in before if before[name] != after[name]}
+    # The cell is one of Tables 1, 2, 3, 8, 9, 10 and 11 too; not of the one-shot Table 7, nor of lengths.
+    assert {"table_1_places.csv", "table_10_places.csv"} <= different
+    assert not {"table_5_places.csv", "table_6_places.csv", "table_7_places.csv"} & different
+    old, new = (pd.read_csv(written[name] / "table_1_places.csv", dtype=str) for name in ("once", "changed"))
+    lines = (old[["ours", "low", "high"]].fillna("") != new[["ours", "low", "high"]].fillna("")).any(axis=1)
+    assert set(old.loc[lines, "task"]) == {"lcc", "repobench-p", "longbench_avg"}
+    assert set(old.loc[lines, "method"]) == {"keydiff"}
+    assert set(old.loc[lines, "budget"]) == {"2048"}
+    shown = ["outcome", "estimate", "low", "high", "samples", "reason"]  # p is corrected over all claims of the paper
+    theirs, ours = (
+        pd.read_csv(written[name] / "verdicts.csv", dtype=str).set_index("claim")[shown].fillna("")
+        for name in ("once", "changed")
+    )
+    moved = theirs.index[(theirs != ours).any(axis=1).to_numpy()]
+    assert "KD-05" in moved  # from 2048 to 4096 the score rises: the changed cell against its neighbour
+    about_code = {each.id for each in claims("keydiff") if each.comparison and not _without_code(each)}
+    assert set(moved) <= about_code
+
+
+def _without_code(claim) -> bool:
+    tasks = set(claim.comparison.task)
+    return not tasks & {"longbench_avg", "longbench_full_avg", "longbench_without_narrativeqa", "lcc", "repobench-p"}
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_item_has_its_place_in_order_with_content_or_a_reason(paper, tmp_path):
+    (tmp_path / "runs").mkdir()
+    found = list(entries(paper, Stored(tmp_path, pd.DataFrame(), Shelf(pd.DataFrame()), "mini")))
+    listed = list(items(paper)["item"])
+    assert [entry.name for entry in found][: len(listed)] == listed
+    assert all(entry.reason for entry in found if not entry.drawing and not entry.measured)
+
+
+class _Places(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.targets: list[str] = []
+        self.sources: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.ids += [given["id"]] if given.get("id") else []
+        if tag == "a":
+            self.targets.append(given.get("href") or "")
+        elif given.get("src"):
+            self.sources.append(given["src"] or "")
+
+
+def test_the_page_needs_no_network_and_no_link_of_it_is_dead(written):
+    folder = written["once"]
+    page = _Places()
+    html = (folder / "index.html").read_text()
+    page.feed(html)
+    assert len(page.ids) == len(set(page.ids))
+    assert all(source.startswith("data:") for source in page.sources)
+    for target in page.targets:
+        assert target[1:] in page.ids if target.startswith("#") else (folder / target).exists(), target
+    assert not re.search(r"""(src|href)=["']https?:|@import|url\(["']?http""", html)
+    assert "This page speaks of the testbed (scale=mini)" in html
+    assert all(f'id="{item.lower().replace(" ", "_")}"' in html for item in items("keydiff")["item"])
+    assert all(each.id in html for each in claims("keydiff"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["paper=keydif"], "keydiff"),
+        ([], "There is no paper called ''"),
+        (["paper=keydiff", "scale=middle"], "There is no scale called 'middle'"),
+        (["paper=keydiff", "result=x"], "results"),
+        (["paper=keydiff", "results=/nowhere/at/all"], "There is no folder /nowhere/at/all"),
+        (["keydiff"], "'keydiff' is no setting"),
+    ],
+)
+def test_bad_input_is_a_sentence(report, arguments, words):
+    code, text = report(*arguments)
+    assert code == 2
+    assert words in text
+    assert "Traceback" not in text

@@ -1,0 +1,119 @@
+"""The documentation builds without a warning, its Python runs, and nothing public is without a docstring."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasks.base import Likelihood
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("harness", "policies", "tasks")
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+REFERENCE = (ROOT / "docs" / "reference.md").read_text()
+NAMED = re.findall(r"^::: ([\w.]+)$", REFERENCE, re.MULTILINE)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (ROOT / "docs" / page).read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def test_the_site_builds_and_any_warning_is_an_error(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for page in PAGES:
+        assert (tmp_path / page.relative_to(ROOT / "docs").with_suffix(".html")).exists(), page
+    assert 'src="http' not in (tmp_path / "index.html").read_text()
+    reference = (tmp_path / "reference.html").read_text()
+    assert all(f'id="{name}"' in reference for name in NAMED)
+
+
+def _public(tree: ast.Module) -> list[ast.FunctionDef | ast.ClassDef]:
+    """Functions and classes of a module, and methods of its public classes, without a leading underscore."""
+    found: list[ast.FunctionDef | ast.ClassDef] = []
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+            found.append(node)
+    return found
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_what_the_reference_lists_has_docstrings_down_to_its_methods(name):
+    module, _, member = name.rpartition(".")
+    tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text())
+    (node,) = (each for each in _public(tree) if each.name == member)
+    assert ast.get_docstring(node)
+    for method in node.body if isinstance(node, ast.ClassDef) else []:
+        if isinstance(method, ast.FunctionDef) and not method.name.startswith("_"):
+            trivial = all(isinstance(line, ast.Expr) for line in method.body) and len(method.body) == 1
+            assert trivial or ast.get_docstring(method), f"{name}.{method.name}"
+
+
+def test_what_can_be_imported_from_the_package_is_in_the_reference():
+    import harness
+
+    assert {each.rpartition(".")[2] for each in NAMED} >= set(harness.__all__)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_module_says_what_it_is_for(package):
+    silent = [
+        file.relative_to(ROOT).as_posix()
+        for file in (ROOT / package).rglob("*.py")
+        if file.read_text().strip() and not ast.get_docstring(ast.parse(file.read_text()))
+    ]
+    assert not silent
+
+
+def test_the_python_page_runs(monkeypatch, tmp_path, capfd):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks("python.md", "python"):
+        exec(block, names)
+    assert names["rows"].groupby("cell_id").size().tolist() == [2] * 5  # two policies at two budgets, and dense
+    assert capfd.readouterr().out
+
+
+def test_the_task_of_the_page_is_a_task(monkeypatch):
+    (code,) = blocks("add-a-task.md", "python")
+    names: dict[str, object] = {"__name__": "countdown_of_the_docs"}
+    monkeypatch.setitem(sys.modules, "countdown_of_the_docs", type(sys)("countdown_of_the_docs"))
+    exec(code, names)
+    task = names["Countdown"]()
+    samples = task.samples(tokenizer=None)
+    assert [sample.references for sample in samples] == [("2",), ("4",), ("6",)]
+    assert task.score(samples[0], " 2, 1") == {"match": 1.0}
+    assert task.score(samples[0], " 3") == {"match": 0.0}
+    with pytest.raises(ValueError, match="asks for no likelihoods"):
+        task.score_continuations(samples[0], [Likelihood(0.0, 1, True)])
+
+
+def test_every_paper_has_its_notes_and_each_names_what_runs_it():
+    for paper in ("keydiff", "caote", "buzz", "hashevict", "kvec"):
+        notes = (ROOT / "docs" / "papers" / f"{paper}.md").read_text()
+        assert f"make reproduce-{paper}" in notes
+        (item,) = re.findall(r"\+exp=([\w/]+) scale=mini", notes)
+        assert (ROOT / "conf" / "exp" / f"{item}.yaml").exists()
+
+
+PRESETS = re.compile(r"`((?:keydiff|h2o|tova|snapkv|sink|buzz|hashevict|kvec|l2|caote_\w+)/[\w-]+)`")
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "papers").glob("*.md")), ids=lambda page: page.stem)
+def test_presets_that_the_notes_name_exist(page):
+    for name in PRESETS.findall(page.read_text()):
+        assert (ROOT / "conf" / "policy" / f"{name}.yaml").exists(), name

@@ -1,0 +1,119 @@
+"""While workers compute, the command that started them shows how far they are; where nobody watches it is silent."""
+
+from __future__ import annotations
+
+import io
+import re
+import threading
+import time
+
+import pytest
+from harness_stores import row
+from rich.console import Console
+from workers.small_sweeps import POLICIES, SAMPLES, cells, order, wait_until
+
+from harness import terminal
+from harness.launchers import launch, watching
+from harness.launchers.watching import Standing, Underway, said
+from harness.plan import plan
+from harness.prompts import Prompts
+from harness.store import Lease, Store, leases
+from harness.terminal import Progress
+
+EVERYTHING = len(POLICIES) * SAMPLES
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    """Replace the terminal; what it shows can be read with ``getvalue``."""
+
+    def of(interactive: bool) -> io.StringIO:
+        written = io.StringIO()
+        fake = Console(file=written, width=80, force_terminal=interactive, _environ={})
+        monkeypatch.setattr(terminal, "console", fake)
+        return written
+
+    return of
+
+
+@pytest.fixture
+def started(model, tmp_path, monkeypatch):
+    """A sweep whose launcher does what a function says, in place of workers."""
+
+    def launched(start):
+        monkeypatch.setitem(launch.STARTERS, "local", start)
+        return launch.launch(order(model, tmp_path), {"name": "local"}, Prompts(), Progress(shown=False))
+
+    monkeypatch.setattr(watching, "PAUSE", 0.02)
+    return launched
+
+
+def stored_by_workers(what, settings) -> None:
+    """As if workers elsewhere had computed everything."""
+    store = Store(what.results_dir / "runs")
+    for cell in what.cells:
+        store.describe(cell.id, cell.description())
+        store.append(cell.id, [row(sample.id) for sample, _, _ in Prompts().under(cell)])
+
+
+def lines(screen: io.StringIO) -> list[str]:
+    return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]", screen.getvalue())]
+
+
+def test_cells_samples_and_workers_are_counted_from_the_folder(model, tmp_path):
+    store = Store(tmp_path / "runs")
+    one, other = cells(model)
+    first = [sample.id for sample, _, _ in Prompts().under(one)]
+    store.describe(one.id, {"cell_id": one.id, "config": {}})
+    store.append(one.id, [row(first[0])])
+    underway = Underway(store, [plan(one.model, [one, other], store, Prompts())])
+    assert underway.look() == Standing(cells_done=0, samples_done=1, workers=0)
+    elsewhere = Store(store.root)
+    elsewhere.append(one.id, [row(sample) for sample in first[1:]])
+    elsewhere.describe(other.id, {"cell_id": other.id, "config": {}})
+    elsewhere.append(other.id, [row("a sample that nobody asked for"), row(first[3])])
+    for name, heartbeat in (("alive", time.time()), ("alive too", time.time()), ("dead", time.time() - 100)):
+        leases.write(store.root / other.id / f"lease-{name}.json", Lease(name, "here", 1, heartbeat, seconds=60))
+    now = underway.look()
+    assert now == Standing(cells_done=1, samples_done=SAMPLES + 1, workers=2)
+    assert said(now, underway) == f"1 of 2 cells · {SAMPLES + 1} of {EVERYTHING} samples · 2 at work"
+
+
+def test_a_damaged_part_counts_for_nothing_and_stops_nothing(model, tmp_path):
+    store = Store(tmp_path / "runs")
+    (cell, *_) = cells(model)
+    underway = Underway(store, [plan(cell.model, [cell], store, Prompts())])
+    (store.root / cell.id).mkdir(parents=True)
+    (store.root / cell.id / f"part-{'0' * 64}.parquet").write_bytes(b"PAR1")
+    assert underway.look() == Standing(0, 0, 0)
+
+
+def test_the_bar_follows_the_workers_to_the_end_within_80_columns(started, screen):
+    shown = screen(interactive=True)
+
+    def start(what, settings):
+        wait_until(lambda: f"0 of 2 cells · 0 of {EVERYTHING} samples · 0 at work" in shown.getvalue())
+        stored_by_workers(what, settings)
+        wait_until(lambda: f"{EVERYTHING} of {EVERYTHING} samples" in shown.getvalue())
+
+    assert started(start).computed == EVERYTHING
+    assert any(f"2 of 2 cells · {EVERYTHING} of {EVERYTHING} samples · 0 at work" in line for line in lines(shown))
+    assert max(map(len, lines(shown))) <= 80
+
+
+def test_a_shell_that_nobody_watches_stays_silent(started, screen, monkeypatch):
+    shown = screen(interactive=False)
+    monkeypatch.setattr(Underway, "look", lambda self: pytest.fail("the folder was read for nobody"))
+    assert started(stored_by_workers).computed == EVERYTHING
+    assert shown.getvalue() == ""
+
+
+def test_a_launcher_that_is_stopped_leaves_no_watcher_behind(started, screen):
+    screen(interactive=True)
+
+    def start(what, settings):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        started(start)
+    assert "watcher" not in {thread.name for thread in threading.enumerate()}
