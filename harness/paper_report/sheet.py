@@ -63,6 +63,8 @@ def title_of(name: str, value: str) -> str:
         return f"{int(value) // 1024}K"
     if name == "attn_recovery_frac" and value:
         return f"recovery {value}"
+    if name == "recent":
+        return value or "none"
     if name == "setting":
         return value.replace("_prime", "′").replace("_pct", " (%)").replace("_", " ").replace("=", " = ")
     if name == "block_size":

@@ -227,7 +227,7 @@ def _ranked(places: Sequence[Place], own: Layout) -> list[Place]:
     return out
 
 
-_COMPARED = ("model", "method", "task", "budget", "block_size", "metric", "panel", "eviction_rate", "seq_len")
+_COMPARED = ("model", "method", "task", "budget", "block_size", "metric", "panel", "recent", "eviction_rate", "seq_len")
 
 
 def _places(values: Mapping[int, float], lower: bool) -> dict[int, str]:

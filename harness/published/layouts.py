@@ -67,7 +67,7 @@ def printed(paper: str, item: str) -> list[Printed]:
     cells = _written()["tables"][known_paper(paper)].get(item, {}).get("cells")
     if cells:
         return [
-            Printed(at, float("nan"), "", "points", "true", "", "", "only the caption is in the text")
+            Printed(at, float("nan"), "", "points", "true", _note(at), "", "only the caption is in the text")
             for at in _crossed(cells)
         ]
     found = frame(paper)
@@ -122,6 +122,11 @@ def _told_apart(places: list[dict[str, str]]) -> list[dict[str, str]]:
             at["time"] = "2nd"
         seen.add(key)
     return places
+
+
+def _note(at: Mapping[str, str]) -> str:
+    """The words that name a row of a sensitivity table, as notes have them."""
+    return "; ".join(f"{name}={value}" for name, value in at.items() if name not in FIELDS and value)
 
 
 def _crossed(cells: Mapping[str, Any]) -> Iterator[dict[str, str]]:

@@ -124,6 +124,7 @@ def test_what_stands_in_is_named(table_1):
     [
         ("keydiff", "Table 7", "string_match", None),  # code and few-shot, one QA task: the others are not run at mini
         ("keydiff", "Table 10", "string_match", None),
+        ("keydiff", "Table 11", "string_match", None),
         ("caote", "Table 2", "string_match", 0),
         ("caote", "Table 4", "nll", 0),
         ("caote", "Table 5", "string_match", 0),
