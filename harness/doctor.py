@@ -208,6 +208,6 @@ def _data() -> Iterator[Finding]:
 def _extras() -> Iterator[Finding]:
     for module, (what, extra) in EXTRAS.items():
         if importlib.util.find_spec(module) is None:
-            yield Finding("no", module, f"no {what}: pip install 'kvreplica[{extra}]'")
+            yield Finding("no", module, f"no {what}: pip install -e '.[{extra}]'")
         else:
             yield Finding("ok", module, what)

@@ -96,7 +96,7 @@ def _index(include_path: str | None, shipped: bool) -> Any:
         from lm_eval.tasks import TaskManager
     except ImportError as error:
         raise TaskError(
-            f"Tasks of lm-evaluation-harness need the package lm-eval ({error}): pip install 'kvreplica[lm-eval]'."
+            f"Tasks of lm-evaluation-harness need the package lm-eval ({error}): pip install -e '.[lm-eval]'."
         ) from error
     return TaskManager(include_path=include_path, include_defaults=shipped)
 

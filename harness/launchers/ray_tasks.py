@@ -22,7 +22,7 @@ def start(order: Order, settings: Mapping[str, Any]) -> None:
     try:
         ray = importlib.import_module("ray")
     except ImportError as error:
-        raise UserError("launcher=ray needs ray: pip install 'kvreplica[ray]'.") from error
+        raise UserError("launcher=ray needs ray: pip install -e '.[ray]'.") from error
     count, retries = count_of(settings, "workers"), count_of(settings, "retries", least=0)
     address = settings.get("address")
     try:

@@ -23,7 +23,7 @@ def start(order: Order, settings: Mapping[str, Any]) -> None:
     try:
         submitit = importlib.import_module("submitit")
     except ImportError as error:
-        raise UserError("launcher=slurm needs submitit: pip install 'kvreplica[slurm]'.") from error
+        raise UserError("launcher=slurm needs submitit: pip install -e '.[slurm]'.") from error
     count = count_of(settings, "workers")
     cluster = str(settings["cluster"])
     if cluster not in CLUSTERS:

@@ -5,8 +5,6 @@ from harness.errors import UserError
 try:
     from harness.lm_eval.model import KVReplica
 except ImportError as error:
-    raise UserError(
-        f"harness.lm_eval needs the package lm-eval ({error}): pip install 'kvreplica[lm-eval]'."
-    ) from error
+    raise UserError(f"harness.lm_eval needs the package lm-eval ({error}): pip install -e '.[lm-eval]'.") from error
 
 __all__ = ["KVReplica"]

@@ -37,7 +37,7 @@ class WandbLogger:
         if not isinstance(wait, int | float) or wait <= 0:
             raise UserError(f"logger.wait={wait} is no time: give the seconds that the end of a sweep may wait.")
         if not _installed():
-            raise UserError("logger=wandb needs the package wandb: pip install kvreplica[wandb], or logger=none.")
+            raise UserError("logger=wandb needs the package wandb: pip install -e '.[wandb]', or logger=none.")
         self.settings = {**settings, "group": settings["group"] or report, "folder": str(results_dir.absolute())}
         self.groups: dict[str, Group] = {}
         self.of_cell: dict[str, str] = {}

@@ -66,7 +66,7 @@ def test_extras_that_are_not_installed_say_how_to_get_them(quick, monkeypatch, t
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None if name == "ray" else find(name))
     code, text = said(capfd, tmp_path)
     assert code == 0
-    assert "no launcher=ray: pip install 'kvreplica[ray]'" in text
+    assert "no launcher=ray: pip install -e '.[ray]'" in text
 
 
 def test_importing_it_loads_nothing_that_may_be_missing():

@@ -13,7 +13,7 @@ import torch
 
 def test_the_kernels_equal_plain_torch():
     """In a process of its own, because Triton decides when it is imported whether it interprets."""
-    pytest.importorskip("triton", reason="Triton is not installed (pip install 'kvreplica[gpu]')")
+    pytest.importorskip("triton", reason="Triton is not installed (pip install -e '.[gpu]')")
     environment = os.environ | ({} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"})
     file = Path(__file__).with_name("column_kernels_against_torch.py")
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", str(file)]

@@ -104,5 +104,5 @@ def test_without_the_package_the_remedy_is_named(tmp_path, monkeypatch):
     (tmp_path / "wandb").mkdir()  # W&B's own folder of runs must not be taken for its package
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "wandb", raising=False)
-    with pytest.raises(UserError, match=r"pip install kvreplica\[wandb\]"):
+    with pytest.raises(UserError, match=r"pip install -e '\.\[wandb\]'"):
         logger_of(settings("logger=wandb"), tmp_path, "latest")

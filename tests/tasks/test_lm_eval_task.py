@@ -212,4 +212,4 @@ except tasks.TaskError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "pip install 'kvreplica[lm-eval]'" in done.stdout
+    assert "pip install -e '.[lm-eval]'" in done.stdout

@@ -74,7 +74,7 @@ def test_settings_that_cannot_work_are_refused_in_one_sentence(model, tmp_path, 
 @pytest.mark.parametrize(("package", "settings"), [("submitit", SLURM), ("ray", RAY)])
 def test_a_launcher_without_its_package_says_what_to_install(model, tmp_path, monkeypatch, package, settings):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(UserError, match=rf"needs {package}: pip install 'kvreplica\[{settings['name']}\]'"):
+    with pytest.raises(UserError, match=rf"needs {package}: pip install -e '\.\[{settings['name']}\]'"):
         launched(order(model, tmp_path), settings)
 
 
