@@ -17,8 +17,11 @@ class TaskError(ValueError):
 class Tokenizer(Protocol):
     """The part of a transformers tokenizer that tasks may use (to measure lengths, never to guess a model)."""
 
-    def encode(self, text: str, *, add_special_tokens: bool = ...) -> list[int]: ...
-    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = ...) -> str: ...
+    def encode(self, text: str, *, add_special_tokens: bool = ...) -> list[int]:
+        """Token ids of a text, with the model's special tokens unless told otherwise."""
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = ...) -> str:
+        """The text of token ids."""
 
 
 @dataclass(frozen=True)

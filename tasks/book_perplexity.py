@@ -37,6 +37,7 @@ class BookPerplexity(Task):
         return {"data": revision.of_files(*BOOKS)}
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
+        """One per window, the books in turn."""
         return [self._sample(tokenizer, window) for window in range(self.windows)]
 
     def _sample(self, tokenizer: Tokenizer, window: int) -> Sample:

@@ -73,6 +73,7 @@ class Buzz(Task):
 
     @property
     def metrics(self) -> tuple[str, ...]:
+        """ROUGE where there is a reference, Self-BLEU where BUZZ compares summaries with each other."""
         return ("rouge_l", "rouge_1", "rouge_2") if SUBSETS[self.subset].rouge else ("self_bleu", "self_bleu_no_empty")
 
     def revision(self) -> dict[str, str]:

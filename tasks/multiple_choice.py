@@ -56,6 +56,7 @@ class MultipleChoice(Task):
         }
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
+        """One per question; raises `TaskError` where the data is missing or damaged."""
         read = table(DATASETS[self.dataset], self.data)
         return [self._sample(row, index, read.place(index)) for index, row in enumerate(read.rows)]
 

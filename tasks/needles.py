@@ -36,9 +36,11 @@ class Fact:
     value: str
 
     def needle(self, form: Form) -> str:
+        """The sentence that states the fact."""
         return form.needle.format(k=self.key, v=self.value)
 
     def question(self, form: Form) -> str:
+        """What asks for its value."""
         return form.question.format(k=self.key)
 
 

@@ -127,11 +127,13 @@ class Draft:
     depths: tuple[float, ...]  # 0 to 1, one for each fact
 
     def prompt(self, haystack: Haystack, pieces: int) -> str:
+        """The needles in ``pieces`` pieces of haystack, and the question for the first one."""
         form = FORMS[self.form]
         needles = [(depth, fact.needle(form)) for depth, fact in zip(self.depths, self.facts, strict=True)]
         return f"{haystack.bury(pieces, needles)}\n{self.facts[0].question(form)}"
 
     def tokens(self, tokenizer: Tokenizer, haystack: Haystack, pieces: int) -> int:
+        """The prompt's length in tokens, special tokens included."""
         return len(tokenizer.encode(self.prompt(haystack, pieces)))
 
     def least(self) -> tuple[Haystack, int]:

@@ -41,6 +41,7 @@ class Inside:
     of_dense: bool = False  # of the dense run, alike for all policies: the first cell is enough
 
     def samples(self, scale: str) -> int:
+        """How many samples of the task are looked into at a scale."""
         return self.full if scale == "full" else self.mini
 
 

@@ -47,6 +47,7 @@ class Material:
 
     @property
     def mini(self) -> bool:
+        """Whether what is drawn are statements about the testbed."""
         return self.wanted.scale == "mini"
 
     def scored(self, metrics: Sequence[str] = ()) -> pd.DataFrame:

@@ -8,25 +8,25 @@ from pathlib import Path
 import pandas as pd
 
 from harness.measured import formulas
-from harness.measured.efficiency import NotMeasuredError, conditions, newest
+from harness.measured.efficiency import conditions, newest
+from harness.measured.lookups import KIBI, of_policy, of_size, regimes_of, shape_of, speeds_of, value_of, widest
 from harness.measured.table import Table, Value
 from harness.report.names import ordered_policies
 
-KIBI = 1024.0
 FAIR = "Dense keeps everything; a policy is as good as the quality it keeps (see the score tables)."
 
 
 def throughput(paper: str, results: Path) -> Table:
     """Prefill and decode tokens per second and cache memory of a paper's methods, beside dense."""
     rows = newest(results, f"{paper}/throughput")
-    dense = _at(rows, "dense")
-    lines = [_speeds(name, _at(rows, name), dense) for name in ordered_policies(rows["policy"])]
+    dense = of_policy(rows, "dense")
+    lines = [speeds_of(name, of_policy(rows, name), dense) for name in ordered_policies(rows["policy"])]
     first = rows.iloc[0]
     new, budget = int(rows["new_tokens"].max()), int(first["budget_slots"])
     return Table(
         name=f"{paper}-throughput",
         title="Speed and cache memory of the paper's methods",
-        caption=f"A prompt of {first['prompt_tokens']:,} tokens in the paper's prompt regime ({_regimes(rows)}), a "
+        caption=f"A prompt of {first['prompt_tokens']:,} tokens in the paper's prompt regime ({regimes_of(rows)}), a "
         f"budget of {budget:,} slots, {new} new tokens. {FAIR}",
         conditions=conditions(rows),
         columns=(
@@ -40,12 +40,12 @@ def throughput(paper: str, results: Path) -> Table:
 def hashevict_table_1(results: Path) -> Table:
     """Decode and prefill tokens per second by budget; FastGen by what it recovers of attention."""
     rows = newest(results, "hashevict/table_1")
-    dense = _at(rows, "dense")
+    dense = of_policy(rows, "dense")
     lines: list[tuple[Value, ...]] = []
     for share in dict.fromkeys(rows["budget"]):
         part = rows[rows["budget"] == share]
         for name in ordered_policies(part["policy"]):
-            speeds = _speeds(name, _at(part, name), dense)
+            speeds = speeds_of(name, of_policy(part, name), dense)
             lines.append((name, share or "its own", speeds[3], speeds[1], *speeds[5:]))
     return Table(
         name="hashevict-table-1-speeds",
@@ -63,14 +63,14 @@ def hashevict_table_1(results: Path) -> Table:
 def kvec_table_8(results: Path) -> Table:
     """Memory, prefill, decode and total speed of SnapKV and K-VEC."""
     rows = newest(results, "kvec/table_9")
-    tokens = _widest(rows, "prompt_tokens")
+    tokens = widest(rows, "prompt_tokens")
     rows = rows[rows["prompt_tokens"] == tokens]
     longest = int(rows["new_tokens"].max())
     lines: list[tuple[Value, ...]] = []
     for name in ordered_policies(rows["policy"]):
-        part = _at(rows, name)
-        prefill, decode = _value(part, "prefill_seconds"), _value(part, "decode_seconds", longest)
-        memory = (_value(part, "kv_bytes") + _value(part, "state_bytes")) / KIBI
+        part = of_policy(rows, name)
+        prefill, decode = value_of(part, "prefill_seconds"), value_of(part, "decode_seconds", longest)
+        memory = (value_of(part, "kv_bytes") + value_of(part, "state_bytes")) / KIBI
         lines.append((name, memory, tokens / prefill, longest / decode, longest / (prefill + decode)))
     return Table(
         name="kvec-table-8",
@@ -92,9 +92,9 @@ def kvec_table_9(results: Path) -> Table:
     lines: list[tuple[Value, ...]] = []
     for tokens in sorted(set(rows["prompt_tokens"])):
         for name in names:
-            part = _at(rows[rows["prompt_tokens"] == tokens], name)
-            prefill = _value(part, "prefill_seconds")
-            seconds = [prefill + _value(part, "decode_seconds", new) for new in outputs]
+            part = of_policy(rows[rows["prompt_tokens"] == tokens], name)
+            prefill = value_of(part, "prefill_seconds")
+            seconds = [prefill + value_of(part, "decode_seconds", new) for new in outputs]
             lines.append((f"{tokens:,}", name, prefill, *seconds))
     return Table(
         name="kvec-table-9",
@@ -110,15 +110,15 @@ def kvec_table_9(results: Path) -> Table:
 def keydiff_table_4(results: Path) -> Table:
     """What scoring adds to one block, counted and timed, and how it grows with N and B."""
     rows = newest(results, "keydiff/table_4")
-    shape = _shape(rows)
+    shape = shape_of(rows)
     sizes = sorted(set(zip(rows["budget_slots"], rows["block_size"], strict=True)), key=lambda each: (each[1], each[0]))
     (slots, block), *larger = sizes
-    floor = {size: _of_size(rows, "window", size) for size in sizes}
+    floor = {size: of_size(rows, "window", size) for size in sizes}
     lines: list[tuple[Value, ...]] = []
     for name in ordered_policies(rows["policy"]):
         if name == "window":
             continue
-        own = {size: _of_size(rows, name, size) for size in sizes}
+        own = {size: of_size(rows, name, size) for size in sizes}
         added = {size: own[size][0] - floor[size][0] for size in sizes}
         growth = [added[size] / added[slots, block] if added[slots, block] > 0 else None for size in larger]
         formula = None
@@ -199,9 +199,9 @@ def caote_table_7(results: Path) -> Table:
 
 
 def _overhead(rows: pd.DataFrame, tokens: int, what: str, whole: formulas.Whole) -> list[tuple[Value, ...]]:
-    part, shape = rows[rows["prompt_tokens"] == tokens], _shape(rows)
-    counted = {name: _value(_at(part, name), f"{what}_operations") for name in set(part["policy"])}
-    taken = {name: _value(_at(part, name), f"{what}_seconds") for name in set(part["policy"])}
+    part, shape = rows[rows["prompt_tokens"] == tokens], shape_of(rows)
+    counted = {name: value_of(of_policy(part, name), f"{what}_operations") for name in set(part["policy"])}
+    taken = {name: value_of(of_policy(part, name), f"{what}_seconds") for name in set(part["policy"])}
     lines: list[tuple[Value, ...]] = [(f"{tokens:,}", "dense", None, 0.0, taken["dense"] / taken[BASE], taken["dense"])]
     for name, formula in ((BASE, None), ("caote_h2o", formulas.caote), ("fastcaote_h2o", formulas.fastcaote)):
         ratio = formula(tokens, shape) / whole(tokens, shape) if formula and shape else None
@@ -221,48 +221,3 @@ def _recomputed(lengths: Sequence[int], whole: formulas.Whole) -> str:
         for n in lengths
     )
     return ", ".join(found)
-
-
-def _speeds(name: str, part: pd.DataFrame, dense: pd.DataFrame) -> tuple[Value, ...]:
-    """Name, prompt tokens/s, of dense, new tokens/s, of dense, K and V in KiB, state in KiB, of dense's memory."""
-    tokens, new = _widest(part, "prompt_tokens"), int(part["new_tokens"].max())
-    prefill, decode = _value(part, "prefill_seconds"), _value(part, "decode_seconds", new)
-    kept, state = _value(part, "kv_bytes"), _value(part, "state_bytes")
-    return (
-        name, tokens / prefill, _value(dense, "prefill_seconds") / prefill,
-        new / decode, _value(dense, "decode_seconds", new) / decode,
-        kept / KIBI, state / KIBI, (kept + state) / _value(dense, "kv_bytes"),
-    )  # fmt: skip
-
-
-def _at(rows: pd.DataFrame, policy: str) -> pd.DataFrame:
-    found = rows[rows["policy"] == policy]
-    if found.empty:
-        raise NotMeasuredError(
-            f"Not measured: the run of costs has no {policy}; python -m scripts.efficiency measures it."
-        )
-    return found
-
-
-def _value(rows: pd.DataFrame, quantity: str, new: int | None = None) -> float:
-    found = rows[rows["quantity"] == quantity]
-    found = found if new is None else found[found["new_tokens"] == new]
-    return float(found["value"].iloc[0])
-
-
-def _of_size(rows: pd.DataFrame, policy: str, size: tuple[int, int]) -> tuple[float, float]:
-    """Operations and seconds of a block at N slots and B tokens."""
-    part = _at(rows[(rows["budget_slots"] == size[0]) & (rows["block_size"] == size[1])], policy)
-    return _value(part, "block_operations"), _value(part, "block_seconds")
-
-
-def _widest(rows: pd.DataFrame, column: str) -> int:
-    return int(rows[column].max())
-
-
-def _regimes(rows: pd.DataFrame) -> str:
-    return ", ".join(dict.fromkeys(rows["prompt"]))
-
-
-def _shape(rows: pd.DataFrame) -> formulas.Shape | None:
-    return formulas.SHAPES.get(str(rows["model"].iloc[0]))

@@ -47,6 +47,7 @@ class Span:
 
     @property
     def ours(self) -> Measured | None:
+        """What we measured for the cell, as all its places share it; None where nothing was."""
         return self.places[0].ours if self.places[0] else None
 
     @property
@@ -66,6 +67,7 @@ class Row:
 
     @cached_property
     def spans(self) -> tuple[Span, ...]:
+        """The places of the row, neighbours that print one number for several columns joined."""
         out: list[list[Place | None]] = []
         for place in self.places:
             last = out[-1][-1] if out else None
@@ -93,14 +95,17 @@ class PaperTable:
 
     @property
     def places(self) -> list[Place]:
+        """Every place of the table that prints or measures something, row by row."""
         return [place for row in self.rows for place in row.places if place]
 
     @property
     def has_printed(self) -> bool:
+        """Whether any place of this layout has a number in print."""
         return any(place.printed_here for place in self.places)
 
     @property
     def has_ours(self) -> bool:
+        """Whether any place has a number of ours."""
         return any(place.ours for place in self.places)
 
     @property

@@ -25,6 +25,7 @@ class Budget:
 
     @property
     def is_share(self) -> bool:
+        """Whether it is a share of the tokens, not a number of slots."""
         return self.kind == "1 share"
 
 
@@ -38,6 +39,7 @@ def parse_budget(text: str) -> Budget:
 
 
 def ordered_budgets(texts: Iterable[str]) -> list[str]:
+    """Each once: shares before slots before anything else, and small before large."""
     return [budget.text for budget in sorted(parse_budget(text) for text in set(texts))]
 
 
@@ -54,6 +56,7 @@ def ordered_policies(labels: Iterable[str]) -> list[str]:
 
 
 def metric_title(metric: str) -> str:
+    """A metric's name as a heading."""
     return "perplexity" if metric == NLL else metric.replace("_", " ")
 
 

@@ -55,6 +55,7 @@ def styled() -> Any:
 
 
 def colour_property(look: Look) -> str:
+    """The name of the CSS property that holds a look's colour."""
     return f"--c-{look.light[1:]}"
 
 

@@ -1,4 +1,4 @@
-"""``python -m harness.store status|gc|export|verify|rebuild``: looking after a results folder."""
+"""``python -m harness.store status|gc|export|pack|verify|rebuild``: looking after a results folder."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from rich.table import Table
 
 from harness.store import gc, manifest, verify, work_files
 from harness.store.export import FORMATS, export
+from harness.store.loading import load_rows
+from harness.store.packed import pack
 from harness.store.runs import Store
 from harness.store.status import AXES, STATES, counts, statuses
 from harness.user_error import UserError
@@ -86,6 +88,11 @@ def _export(store: Store, options: argparse.Namespace) -> int:
     return 0
 
 
+def _pack(store: Store, options: argparse.Namespace) -> int:
+    print(pack(load_rows(options.results_dir), Path(options.to) if options.to else Path(options.results_dir)))
+    return 0
+
+
 def _verify(store: Store, options: argparse.Namespace) -> int:
     damage = list(verify.findings(store))
     for finding in damage:
@@ -117,7 +124,7 @@ def _rebuild(store: Store, options: argparse.Namespace) -> int:
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m harness.store", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="status|gc|export|verify|rebuild")
+    commands = parser.add_subparsers(required=True, metavar="status|gc|export|pack|verify|rebuild")
 
     def add(name: str, command: Callable[[Store, argparse.Namespace], int], what: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=what, description=what)
@@ -132,6 +139,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     exported.add_argument("--to", help="folder (default: <results-dir>/export)")
     exported.add_argument("--format", choices=FORMATS, default=FORMATS[0])
     exported.add_argument("--stale", action="store_true", help="with cells that newer versions have superseded")
+    packing = add("pack", _pack, "write all rows as one file that load_rows and reports read, without runs/")
+    packing.add_argument("--to", help="folder for rows.parquet (default: the results dir)")
     verified = add("verify", _verify, "test checksums, schema and duplicates of every part")
     verified.add_argument("--repair", action="store_true", help="put damaged files aside")
     add("rebuild", _rebuild, "make the manifest anew from the parts")

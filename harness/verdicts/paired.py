@@ -24,6 +24,7 @@ class Stratum:
 
     @property
     def clusters(self) -> int:
+        """Independent units that are drawn again: samples, or documents that samples share."""
         return len(self.masses)
 
     def scores(self, counts: Floats) -> Floats:

@@ -31,6 +31,7 @@ class Wanted:
 
     @property
     def dense(self) -> bool:
+        """Whether the claim speaks of the full cache."""
         return self.policies[0] == "dense"
 
     @property
@@ -105,6 +106,7 @@ class Shelf:
 
     @cached_property
     def models(self) -> list[str]:
+        """Names of the models that have cells here."""
         return sorted({cell.model for cell in self.cells})
 
     @cached_property

@@ -34,7 +34,8 @@ class Got:
 class Source(Protocol):
     """Something that holds the data sets of one group."""
 
-    def get(self, entry: DataSet) -> Got: ...
+    def get(self, entry: DataSet) -> Got:
+        """The rows of a data set as they lie there; raises `TaskError` where they do not."""
 
 
 def opened(entry: DataSet, origin: str) -> Source:
@@ -83,6 +84,7 @@ class Folder:
     folder: Path
 
     def get(self, entry: DataSet) -> Got:
+        """From the first of the file names that the data set may have."""
         for file in in_folder(entry, self.folder):
             if file.is_file():
                 return Got(content(file), str(file), {"file": str(file.resolve())})
@@ -97,6 +99,7 @@ class Archive:
     hub: Hub
 
     def get(self, entry: DataSet) -> Got:
+        """From the archive; raises `TaskError` where it is truncated or lacks the file."""
         size = self.file.stat().st_size
         try:
             with zipfile.ZipFile(self.file) as archive:
@@ -127,6 +130,7 @@ class Repository:
     hub: Hub
 
     def get(self, entry: DataSet) -> Got:
+        """From the hub, at the pinned revision or with the checks of a mirror."""
         name = self.hub.repository
         try:
             loaded, revision = self._load(entry)

@@ -97,6 +97,7 @@ class Log:
         self.recent: list[tuple[float, float]] = []
 
     def add(self, step: int, length: int, loss: float, right: float) -> None:
+        """A step's loss and share of right answer tokens; every `EVERY` steps a line."""
         self.recent.append((loss, right))
         if step % EVERY and step < self.plan.steps:
             return
@@ -114,6 +115,7 @@ class Log:
         self._write({"step": step, "tokens": done, "length": length, "loss": loss, "answers": right})
 
     def probed(self, step: int, length: int, found: Mapping[str, float]) -> None:
+        """What `probe.accuracy` found after a step."""
         print("   held out: " + ", ".join(f"{name} {share:.2f}" for name, share in found.items()), flush=True)
         self._write({"step": step, "tokens": self.plan.done(step), "length": length, "held_out": dict(found)})
 

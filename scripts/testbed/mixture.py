@@ -32,6 +32,7 @@ class Tokens:
     weights: list[float] = field(default_factory=list)
 
     def add(self, ids: list[int], weights: list[float]) -> None:
+        """Tokens and their loss weights, behind those before."""
         self.ids += ids
         self.weights += weights
 

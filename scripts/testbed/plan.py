@@ -18,10 +18,12 @@ class Stage:
 
     @property
     def sequences(self) -> int:
+        """Sequences of a step."""
         return max(self.batch // self.length, 1)
 
     @property
     def steps(self) -> int:
+        """Steps, whole ones, at least one."""
         return max(self.tokens // (self.sequences * self.length), 1)
 
 
@@ -45,10 +47,12 @@ class Plan:
 
     @property
     def steps(self) -> int:
+        """Steps of all stages."""
         return sum(stage.steps for stage in self.stages)
 
     @property
     def tokens(self) -> int:
+        """Tokens of all stages."""
         return tokens_of(self.stages)
 
     def at(self, step: int) -> tuple[int, int]:

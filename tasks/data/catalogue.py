@@ -51,6 +51,7 @@ class DataSet:
 
     @property
     def member(self) -> str:
+        """The name within its group: ``hotpotqa`` of ``longbench/hotpotqa``."""
         return self.name.partition("/")[2]
 
     @property

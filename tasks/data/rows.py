@@ -16,14 +16,17 @@ Row = Mapping[str, Any]
 
 
 def is_text(value: object) -> bool:
+    """A string that is not blank."""
     return isinstance(value, str) and bool(value.strip())
 
 
 def is_texts(value: object) -> bool:
+    """A list of strings, not empty."""
     return isinstance(value, list) and bool(value) and all(isinstance(item, str) for item in value)
 
 
 def is_passages(value: object) -> bool:
+    """A list of passages with a text each, not empty."""
     return (
         isinstance(value, list)
         and bool(value)
@@ -32,6 +35,7 @@ def is_passages(value: object) -> bool:
 
 
 def is_pairs(value: object) -> bool:
+    """A list of pairs of strings, not empty."""
     return isinstance(value, list) and bool(value) and all(is_texts(item) and len(item) == 2 for item in value)
 
 

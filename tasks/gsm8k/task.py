@@ -63,6 +63,7 @@ class Gsm8k(Task):
         }
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
+        """One per question, behind the same examples; raises `TaskError` where the data is missing or damaged."""
         shown = self._examples()
         return [
             Sample(

@@ -29,11 +29,13 @@ class Subset:
 
     @property
     def prompt(self) -> str:
+        """HashEvict's wording, with ``{…}`` for the fields of a row."""
         text: str = prompts("hashevict")[self.wording]["prompt"]
         return text
 
     @property
     def max_new_tokens(self) -> int:
+        """Tokens to generate at most."""
         tokens: int = prompts("hashevict")[self.wording]["max_new_tokens"]
         return tokens
 

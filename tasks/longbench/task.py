@@ -60,6 +60,7 @@ class LongBench(Task):
 
     @property
     def metrics(self) -> tuple[str, ...]:
+        """The one metric that LongBench gives the subset."""
         return (self._subset.metric,)
 
     @property

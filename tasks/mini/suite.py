@@ -68,6 +68,7 @@ class Summary(MiniTask):
     scorers = (rouge_l,)
 
     def score(self, sample: Sample, prediction: str) -> Mapping[str, float]:
+        """ROUGE-L without the words that introduce each point."""
         for index in range(1, summary.POINTS + 1):
             prediction = prediction.replace(wordings()["summary"]["point"].format(n=index, s=""), "")
         return {"rouge_l": rouge_l(prediction, sample.references[0])}
@@ -112,6 +113,7 @@ class PassageCount(MiniTask):
     scorers = (same_number,)
 
     def score(self, sample: Sample, prediction: str) -> Mapping[str, float]:
+        """1.0 where the first number is the count."""
         return {"count": same_number(sample.references[0], prediction)}
 
 
@@ -129,6 +131,7 @@ class Code(MiniTask):
     scorers = (code_similarity,)
 
     def score(self, sample: Sample, prediction: str) -> Mapping[str, float]:
+        """Edit similarity of the line, 0 to 1."""
         return {"code_similarity": code_similarity(prediction.strip(), sample.references[0])}
 
 

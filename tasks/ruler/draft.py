@@ -54,6 +54,7 @@ class Draft:
     document: str = ""  # where the text was taken from, if from a text
 
     def prompt(self, size: int) -> str:
+        """The prompt with ``size`` units of context."""
         return self.example + fill(self.template, context=self.context(size), **self.fields)
 
     @cached_property

@@ -93,6 +93,7 @@ def coded_text(ranked: Sequence[str], size: int) -> str:
 
 
 def shuffled(items: Sequence[str]) -> tuple[str, ...]:
+    """The items in an order that is always the same."""
     mixed = list(items)
     random.Random(SHUFFLE).shuffle(mixed)
     return tuple(mixed)

@@ -16,6 +16,7 @@ from harness import fingerprint, identity, sources
 from harness.store import Lease, Store, leases, load_rows, verify
 from harness.store.__main__ import main
 from harness.store.status import statuses
+from harness.user_error import UserError
 
 SELECTION = "policies/selection.py"
 
@@ -123,6 +124,25 @@ def test_export_writes_two_tidy_tables(tmp_path, kind, capsys):
     assert (one["state"], one["samples"], one["wanted"], one["parts"], one["git"]) == ("done", 3, 2, 2, "abc")
     assert one["wall_seconds"] == 2.0
     assert pd.isna(one["joules"])
+
+
+def test_packed_rows_are_the_rows_and_can_be_read_without_their_store(tmp_path, capsys):
+    store, (a, b) = opened(tmp_path, description("h2o", git="abc"), description("tova"), wanted=2)
+    store.append(a, [row("2", axis_depth=40), row("1", axis_depth=20)])
+    store.append(b, [row("1", axis_depth="deep", axis_length=1.5)])
+    assert main(["pack", "--results-dir", str(tmp_path), "--to", str(tmp_path / "packed")]) == 0
+    packed = tmp_path / "packed" / "rows.parquet"
+    assert capsys.readouterr().out.split() == [str(packed)]
+    order = ["cell_id", "sample_id", "metric"]
+    pd.testing.assert_frame_equal(
+        load_rows(tmp_path / "packed"), load_rows(tmp_path).sort_values(order, ignore_index=True), check_dtype=False
+    )
+    content = packed.read_bytes()
+    main(["pack", "--results-dir", str(tmp_path), "--to", str(tmp_path / "packed")])
+    assert packed.read_bytes() == content
+    packed.write_bytes(content[:-20])
+    with pytest.raises(UserError, match="cannot be read"):
+        load_rows(tmp_path / "packed")
 
 
 def test_export_says_where_there_is_nothing(tmp_path, capsys):
