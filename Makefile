@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: costs ours efficiency help setup demo test test-all test-commands test-parts check notebooks docs serve bench testbed reproduce format clean
+.PHONY: costs reference efficiency help setup demo test test-all test-commands test-parts check notebooks docs serve bench testbed reproduce format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,7 +41,6 @@ check: $(READY)  ## format check, lint and type check only
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-PAPERS := keydiff caote buzz hashevict kvec
 SCALE  ?= mini
 # Processes of one thread are faster on the small model than threads of one process; on GPUs there is one for each.
 WORKERS := $(if $(filter mini,$(SCALE)),launcher.workers=2)
@@ -59,10 +58,16 @@ reproduce-%: $(READY)  ## reproduce-<paper>: its sweep and its report, on the te
 report-%: $(READY)  ## report-<paper>: its tables, figures and verdicts from the rows that are there (SCALE=full)
 	$(BIN)/python -m harness.report paper=$* scale=$(SCALE)
 
-reproduce: $(addprefix reproduce-,$(PAPERS)) ours  ## all five papers, cells that they share once; and what no paper shows
+reproduce: $(READY)  ## all five papers and what none of them shows, as one sweep; cells that they share run once
+	$(BIN)/python -m harness +exp=papers $(SWEEP) || test $$? -eq 2
+	$(BIN)/python -m harness.figures paper=all scale=$(SCALE) $(if $(MODEL),model=$(MODEL))
+	@$(MAKE) --no-print-directory $(if $(filter mini,$(SCALE)),costs) report-all
 
-ours: $(READY)  ## what no paper shows: simulated and true blocks, regimes, readings, equal bytes (SCALE=full)
-	$(BIN)/python -m harness +exp=ours/all $(SWEEP) || test $$? -eq 2
+reference: $(READY)  ## keep what make reproduce gave under version control, in results/reference
+	$(BIN)/python -m harness.store pack --to results/reference
+	rm -rf results/reference/efficiency results/reference/diagnostics
+	cp -r results/efficiency results/diagnostics results/reference/
+	$(BIN)/python -m harness.report paper=all results=results/reference
 
 costs: $(READY)  # the costs that the reports show: measured where they have not been
 	@ls results/efficiency/*.parquet > /dev/null 2>&1 || $(BIN)/python -m scripts.efficiency
@@ -83,6 +88,10 @@ bench: $(READY)  ## rates against the roof, the straightforward loop and the sum
 efficiency: $(READY)  ## costs of the papers' methods on this machine, for their reports (3 minutes)
 	$(BIN)/python -m scripts.efficiency
 
+# Tensors come and go at every step: glibc keeps their memory instead of asking the system for it anew each time.
+testbed: export MALLOC_TOP_PAD_ := 268435456
+testbed: export MALLOC_TRIM_THRESHOLD_ := 17179869184
+testbed: export MALLOC_MMAP_THRESHOLD_ := 4294967296
 testbed: $(READY)  ## train the testbed from scratch (an hour or more; resumes), SMOKE=1: a tiny one (3 minutes)
 	$(BIN)/python -m scripts.train_testbed $(if $(SMOKE),--config-name smoke)
 

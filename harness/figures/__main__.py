@@ -1,7 +1,8 @@
 """``python -m harness.figures paper=keydiff scale=mini``: the diagnostics that a paper's figures and tables show.
 
-What is stored already is not computed again. ``item=figure_4`` takes one figure; ``draw=<folder>`` also writes every
-figure there as SVG and PNG. All other settings are those of ``python -m harness`` (``model=…``, ``results_dir=…``).
+What is stored already is not computed again. ``paper=all`` is every paper, ``item=figure_4`` one figure of one;
+``draw=<folder>`` also writes every figure there as SVG and PNG. All other settings are those of ``python -m harness``
+(``model=…``, ``results_dir=…``).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from harness.store import Store, load_rows
 from harness.terminal import say
 from policies import nearest
 
+ALL = "all"
 OWN = {"paper": "", "item": "", "scale": "mini", "draw": ""}
 
 
@@ -42,19 +44,27 @@ def run(arguments: Sequence[str]) -> None:
             own[name] = value
         else:
             others.append(argument)
-    if own["paper"] not in PAPERS:
-        raise UserError(f"There is no paper called '{own['paper']}'. {nearest(own['paper'], PAPERS)}")
+    if own["paper"] not in (*PAPERS, ALL):
+        raise UserError(f"There is no paper called '{own['paper']}'. {nearest(own['paper'], (*PAPERS, ALL))}")
     if own["scale"] not in SCALES:
         raise UserError(f"There is no scale called '{own['scale']}'. {nearest(own['scale'], SCALES)}")
-    listed = {experiment(item): item for paper, item in (*FIGURES, *TABLES) if paper == own["paper"]}
-    if own["item"] and own["item"] not in listed:
-        raise UserError(f"{own['paper']} has no figure called '{own['item']}'. {nearest(own['item'], listed)}")
-    chosen = [listed[own["item"]]] if own["item"] else list(listed.values())
-    computed = measure(own["paper"], chosen, own["scale"], others)
+    if own["paper"] == ALL and (own["item"] or own["draw"]):
+        raise UserError("item= and draw= are about one paper: say which, paper=keydiff for example.")
+    computed = 0
+    for paper in PAPERS if own["paper"] == ALL else [own["paper"]]:
+        computed += measure(paper, _chosen(paper, own["item"]), own["scale"], others)
     say(f"{computed} samples diagnosed; all others were there already.")
     if own["draw"]:
-        figures = [item for item in chosen if (own["paper"], item) in FIGURES]
+        figures = [item for item in _chosen(own["paper"], own["item"]) if (own["paper"], item) in FIGURES]
         _draw(own["paper"], figures, Path(own["draw"]), _results_dir(others))
+
+
+def _chosen(paper: str, item: str) -> list[str]:
+    """The figures and tables of a paper that show the inside of a model, or the one that is asked for."""
+    listed = {experiment(name): name for named, name in (*FIGURES, *TABLES) if named == paper}
+    if item and item not in listed:
+        raise UserError(f"{paper} has no figure called '{item}'. {nearest(item, listed)}")
+    return [listed[item]] if item else list(listed.values())
 
 
 def _results_dir(others: Sequence[str]) -> Path:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 
 from tasks.mini import (
     code,
@@ -17,11 +21,16 @@ from tasks.mini import (
     summary,
 )
 from tasks.mini.exercise import Exercise, Question
-from tasks.mini.material import Material
+from tasks.mini.material import Material, material
+from tasks.novels import Novel
 
+ORDINARY = 2500  # words that exercises may be varied with
 Writer = Callable[[random.Random, Material, int], Exercise]
 # Separators of the dense lists that teach induction; "" makes the key itself the question.
 SEPARATORS = ("", ":", " is", " =", " ->", " means", " is:")
+
+
+ASKED = 6  # questions about one list
 
 
 def _facts(rng: random.Random, source: Material, size: int) -> Exercise:
@@ -42,6 +51,19 @@ def _multivalue(rng: random.Random, source: Material, size: int) -> Exercise:
 
 def _chains(rng: random.Random, source: Material, size: int) -> Exercise:
     return reasoning.write(rng, source, size, chains=rng.randint(1, min(3, 1 + size // 300)))
+
+
+def _listed_facts(rng: random.Random, source: Material, size: int) -> Exercise:
+    """Facts line by line without a book around them, of one form or of several: which value belongs to which key."""
+    forms = source.facts if rng.random() < 0.5 else (rng.choice(source.facts),)
+    count = max(size // 60, 2)
+    lines, asked = [], []
+    for key, number in zip(source.keys(rng, count), source.numbers(rng, count), strict=True):
+        form = rng.choice(forms)
+        value = number if form.value == "number" else rng.choice(source.names)
+        lines.append(form.needle.format(k=key, v=value))
+        asked.append(Question(form.question.format(k=key), f" {value}", (value,)))
+    return Exercise("\n".join(lines), tuple(rng.sample(asked, min(ASKED, count))), predictable=False)
 
 
 def _pairs(rng: random.Random, source: Material, size: int) -> Exercise:
@@ -66,6 +88,35 @@ def _again(rng: random.Random, source: Material, size: int) -> Exercise:
     return Exercise(context, (Question("Again: " + " ".join(cue), "".join(f" {word}" for word in rest), ()),))
 
 
+# What exercises of other words look like in few-shot lists; {a} and {b} are words, too.
+LABEL_LINES = (
+    "{a}: {k} {b}: {v}", "{a}: {k} {b}: {v}", "{a} {k} {b}: {v}", "{a}: {k}, {b}: {v}", "{a} {k} {b} {v}",
+    "{k} {b} {v}", "The {k} {b} {v}", "{k}, {v}", "{a} - {k} - {v}",
+)  # fmt: skip
+
+
+def _varied(write: Writer) -> Writer:
+    """The same exercise with ordinary words for keys and labels, so that words are read and not remembered."""
+
+    def varied(rng: random.Random, source: Material, size: int) -> Exercise:
+        words = rng.sample(ordinary(source.novels), 164)
+        names = {"a": words[-1].title(), "b": rng.choice([words[-2], words[-2].title()])}
+        lines = [line.format(**names, k="{k}", v="{v}") for line in LABEL_LINES]
+        other = {"adjectives": words[:60], "nouns": words[60:140], "labels": words[140:160], "label_lines": lines}
+        return write(rng, replace(source, **{name: tuple(values) for name, values in other.items()}), size)
+
+    return varied
+
+
+@cache
+def ordinary(novels: tuple[Novel, ...]) -> list[str]:
+    """Frequent words of the novels without those that are held out, by frequency."""
+    test = material("test")
+    held_out = {*test.adjectives, *test.nouns, *test.labels}
+    counts = Counter(word for novel in novels for word in re.findall(r"\b[a-z]{3,9}\b", novel.text))
+    return [word for word, _ in counts.most_common(ORDINARY) if word not in held_out]
+
+
 def _prose(rng: random.Random, source: Material, size: int) -> Exercise:
     return Exercise(source.text(rng, size), ())
 
@@ -86,3 +137,12 @@ INGREDIENTS: dict[str, Writer] = {
     "again": _again,
     "prose": _prose,
 }
+# The same formats with other words: for mixtures only.
+VARIANTS: dict[str, Writer] = {
+    "listed_facts": _listed_facts,
+    "varied_listed_facts": _varied(_listed_facts),
+} | {
+    f"varied_{name}": _varied(INGREDIENTS[name])
+    for name in ("facts", "hops", "few_shot", "multikey", "multivalue", "chains", "pairs")
+}
+WRITERS = INGREDIENTS | VARIANTS

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from scripts.testbed import feed, network, optimisers, probe, words
-from scripts.testbed.mixture import ANSWER
+from scripts.testbed.mixture import FIRST
 from scripts.testbed.plan import Plan
 from tasks.mini.material import material
 
@@ -67,12 +67,12 @@ def train(config: Mapping[str, Any], folder: Path, stop_after: int | None = None
 
 
 def _pass(model: LlamaForCausalLM, length: int, config: Mapping[str, Any]) -> Any:
-    """A function of a batch: the loss, and the share of answer tokens that are the model's first choice."""
+    """A function of a batch: the loss, and the share of answers begun right."""
     turn = network.rotation(model, length)
 
     def forward(ids: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(config["device"], dtype=torch.bfloat16, enabled=config["bf16"]):
-            return network.loss(model, ids, weights, turn, answer=ANSWER)
+            return network.loss(model, ids, weights, turn, first=FIRST)
 
     return torch.compile(forward, dynamic=False) if config["compile"] else forward
 
@@ -97,7 +97,7 @@ class Log:
         self.recent: list[tuple[float, float]] = []
 
     def add(self, step: int, length: int, loss: float, right: float) -> None:
-        """A step's loss and share of right answer tokens; every `EVERY` steps a line."""
+        """A step's loss and share of answers begun right; every `EVERY` steps a line."""
         self.recent.append((loss, right))
         if step % EVERY and step < self.plan.steps:
             return
@@ -109,7 +109,7 @@ class Log:
         left = (self.plan.tokens - done) / pace / 60
         print(
             f"{done / 1e6:6.2f} of {self.plan.tokens / 1e6:.1f} M tokens, step {step}, length {length}: "
-            f"loss {loss:.3f}, answer tokens {right:.3f}, {pace:.0f} tokens/s, {left:.0f} min left",
+            f"loss {loss:.3f}, answers begun right {right:.3f}, {pace:.0f} tokens/s, {left:.0f} min left",
             flush=True,
         )
         self._write({"step": step, "tokens": done, "length": length, "loss": loss, "answers": right})

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import tokenizers
 
-from scripts.testbed.ingredients import INGREDIENTS
+from scripts.testbed.ingredients import WRITERS
 from tasks.mini.exercise import Exercise
 from tasks.mini.material import Material
 
-ANSWER = 8.0  # loss weights
+FIRST = 16.0  # loss weights: the first token of an answer, which says whether the right place was found,
+ANSWER = 8.0  # and the tokens after it
 PROSE = 1.0
 RANDOM = 0.1  # words and numbers drawn at random, where they stand for the first time
 ASKING = 0.3  # the text of a question
@@ -67,7 +68,7 @@ class Mixture:
             name = rng.choices(self.names, self.shares)[0]
             wanted = min(room, round(SHORTEST * 2 ** rng.uniform(0, 3.5))) if packed and room > SHORTEST else room
             if room < SHORTEST and row.ids:
-                part = self._encoded(INGREDIENTS["prose"](rng, self.source, 8 * room), room)
+                part = self._encoded(WRITERS["prose"](rng, self.source, 8 * room), room)
             elif name == REPEAT:
                 part = self._repeated(rng, wanted)
             else:
@@ -81,14 +82,14 @@ class Mixture:
         size = max(round((tokens - 40) * CHARACTERS), 20)
         for _ in range(6):
             rng.setstate(state)
-            exercise = INGREDIENTS[name](rng, self.source, size)
+            exercise = WRITERS[name](rng, self.source, size)
             part = self._encoded(exercise, tokens)
             if part.ids and len(part) <= tokens:
                 return part
             size = round(size * 0.8) - 20
             if size < 20:
                 break
-        return self._encoded(INGREDIENTS["prose"](rng, self.source, 8 * tokens), tokens)
+        return self._encoded(WRITERS["prose"](rng, self.source, 8 * tokens), tokens)
 
     def _encoded(self, exercise: Exercise, tokens: int) -> Tokens:
         """As many questions as fit; nothing where not even one does."""
@@ -106,7 +107,7 @@ class Mixture:
                 break
             # The line break before the next question is the stop of this answer.
             row.add(question, [ANSWER if answered else ASKING] + [ASKING] * (len(question) - 1))
-            row.add(answer, [ANSWER] * len(answer))
+            row.add(answer, [FIRST] + [ANSWER] * (len(answer) - 1))
             answered = True
         if answered:
             row.add(end, [ANSWER] * len(end))

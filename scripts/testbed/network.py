@@ -50,16 +50,17 @@ def logits(model: LlamaForCausalLM, ids: Tensor, turn: tuple[Tensor, Tensor]) ->
 
 
 def loss(
-    model: LlamaForCausalLM, ids: Tensor, weights: Tensor, turn: tuple[Tensor, Tensor], answer: float
+    model: LlamaForCausalLM, ids: Tensor, weights: Tensor, turn: tuple[Tensor, Tensor], first: float
 ) -> tuple[Tensor, Tensor]:
     """Mean negative log-likelihood (nats) of ``ids`` [batch, length + 1], each token but the first under its weight.
 
-    Beside it the share of tokens of weight ``answer`` that are the model's first choice.
+    Beside it the share of tokens of weight ``first``, which begin answers, that are the model's first choice. Tokens
+    after them say little: once a value has begun, going on with it takes no knowledge of which key was asked for.
     """
     predicted = logits(model, ids[:, :-1], turn).float().flatten(0, 1)
     gold, weight = ids[:, 1:].flatten(), weights.flatten()
     each = F.cross_entropy(predicted, gold, reduction="none")
-    asked = weight == answer
+    asked = weight == first
     right = ((predicted.detach().argmax(-1) == gold) & asked).sum() / asked.sum().clamp(min=1)
     return (each * weight).sum() / weight.sum(), right
 

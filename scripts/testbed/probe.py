@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from scripts.testbed.ingredients import INGREDIENTS
-from scripts.testbed.mixture import ANSWER, Mixture
+from scripts.testbed.mixture import FIRST, Mixture
 from tasks.mini.material import material
 
 
@@ -18,7 +18,7 @@ from tasks.mini.material import material
 def accuracy(
     logits: Callable[[Tensor], Tensor], tokenizer: tokenizers.Tokenizer, length: int, count: int
 ) -> dict[str, float]:
-    """For each ingredient: the share of answer tokens that are the model's first choice, given those before them.
+    """For each ingredient: the share of answers whose first token is the model's first choice, given what is before it.
 
     Exercises of at most ``length`` tokens from the test split; NaN-free: ingredients without an answer are left out.
     """
@@ -28,13 +28,13 @@ def accuracy(
         right = asked = 0
         for index in range(count):
             part = held_out.fitted(random.Random(f"probe/{name}/{length}/{index}"), name, length)
-            weights = torch.tensor(part.weights[1:])
-            if not (weights == ANSWER).any():
+            begins = torch.tensor(part.weights[1:]) == FIRST
+            if not begins.any():
                 continue
             ids = torch.tensor([part.ids])
             hits = logits(ids[:, :-1]).argmax(-1)[0] == ids[0, 1:]
-            right += int(hits[weights == ANSWER].sum())
-            asked += int((weights == ANSWER).sum())
+            right += int(hits[begins].sum())
+            asked += int(begins.sum())
         if asked:
             found[name] = right / asked
     return found

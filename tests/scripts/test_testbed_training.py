@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from scripts.testbed import loop, network, words
 from scripts.testbed.export import write
 from scripts.testbed.five_gram import FiveGram
-from scripts.testbed.ingredients import INGREDIENTS
-from scripts.testbed.mixture import ANSWER, Mixture
+from scripts.testbed.ingredients import WRITERS
+from scripts.testbed.mixture import ANSWER, FIRST, Mixture
 from scripts.testbed.plan import Plan
 from tasks.mini.material import material
 
@@ -124,10 +124,10 @@ def test_the_loss_weighs_each_token():
     model = network.build(TINY["model"], seed=1)
     ids = torch.randint(0, 512, (1, 9), generator=torch.Generator().manual_seed(0))
     turn = network.rotation(model, 8)
-    alone = [network.loss(model, ids, torch.eye(8)[i : i + 1], turn, ANSWER)[0].item() for i in range(8)]
+    alone = [network.loss(model, ids, torch.eye(8)[i : i + 1], turn, FIRST)[0].item() for i in range(8)]
     weights = torch.arange(8.0)[None]
     expected = sum(weight * each for weight, each in zip(range(8), alone, strict=True)) / 28
-    assert network.loss(model, ids, weights, turn, ANSWER)[0].item() == pytest.approx(expected, rel=1e-5)
+    assert network.loss(model, ids, weights, turn, FIRST)[0].item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_what_is_exported_loads_in_transformers_with_its_tokenizer(folder, tmp_path):
@@ -156,23 +156,24 @@ def test_every_key_word_is_one_token(tokenizer):
 
 @pytest.mark.parametrize("length", [64, 300])
 def test_batches_are_full_and_the_same_every_time(tokenizer, length):
-    mixture = Mixture(tokenizer, material("train"), dict.fromkeys([*INGREDIENTS, "repeat"], 1.0), length)
+    mixture = Mixture(tokenizer, material("train"), dict.fromkeys([*WRITERS, "repeat"], 1.0), length)
     ids, weights = mixture.batch("0/1/2", 12)
-    again = Mixture(tokenizer, material("train"), dict.fromkeys([*INGREDIENTS, "repeat"], 1.0), length)
+    again = Mixture(tokenizer, material("train"), dict.fromkeys([*WRITERS, "repeat"], 1.0), length)
     assert ids.shape == (12, length + 1)
     assert weights.shape == (12, length)
     assert np.array_equal(ids, again.batch("0/1/2", 12)[0])
     assert not np.array_equal(ids, again.batch("0/1/3", 12)[0])
 
 
-@pytest.mark.parametrize("name", [name for name in INGREDIENTS if name != "prose"])
+@pytest.mark.parametrize("name", [name for name in WRITERS if name != "prose"])
 def test_an_exercise_in_pieces_has_the_tokens_of_its_text_and_its_answers_count_most(tokenizer, name):
     """So that a prompt at evaluation is, token for token, what training showed."""
     mixture = Mixture(tokenizer, material("train"), {name: 1.0}, 600)
     part = mixture.fitted(random.Random(5), name, 600)
     assert len(part) <= 600
     assert tokenizer.encode(tokenizer.decode(part.ids)).ids == part.ids
-    assert sum(weight == ANSWER for weight in part.weights) > 0
+    assert sum(weight == FIRST for weight in part.weights) > 0
+    assert FIRST > ANSWER == max(weight for weight in part.weights if weight != FIRST)
 
 
 def test_the_five_gram_model_is_a_distribution_that_knows_its_text():
