@@ -68,6 +68,7 @@ reference: $(READY)  ## keep what make reproduce gave under version control, in 
 	rm -rf results/reference/efficiency results/reference/diagnostics
 	cp -r results/efficiency results/diagnostics results/reference/
 	$(BIN)/python -m harness.report paper=all results=results/reference
+	rm -f results/reference/reports/*/*.png results/reference/reports/*/*.svg  # the pages hold them
 
 costs: $(READY)  # the costs that the reports show: measured where they have not been
 	@ls results/efficiency/*.parquet > /dev/null 2>&1 || $(BIN)/python -m scripts.efficiency
