@@ -1,0 +1,54 @@
+"""The committed result of ``make reproduce`` at scale=mini: its tables follow from its rows, file by file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.paper_report.report import OURS, reported
+from harness.published import PAPERS
+from harness.store import load_rows
+
+REFERENCE = Path(__file__).parent.parent / "results" / "reference"
+TABLES = (".md", ".tex", ".csv")
+pytestmark = pytest.mark.skipif(
+    not (REFERENCE / "rows.parquet").exists(),
+    reason="no reference result has been committed yet: make reproduce reference",
+)
+
+
+@pytest.fixture(scope="module")
+def rebuilt(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("rebuilt")
+    assert len(list(reported([*PAPERS, OURS], REFERENCE, "mini", folder))) == len(PAPERS) + 1
+    return folder
+
+
+@pytest.mark.parametrize("paper", [*PAPERS, OURS])
+def test_every_table_and_verdict_is_what_its_rows_give(paper, rebuilt):
+    committed, again = (
+        {file.name: file.read_text() for file in (folder / paper).iterdir() if file.suffix in TABLES}
+        for folder in (REFERENCE / "reports", rebuilt)
+    )
+    assert committed.keys() == again.keys()
+    assert [name for name in committed if committed[name] != again[name]] == []
+    assert len(committed) > 3
+
+
+@pytest.mark.parametrize("paper", [*PAPERS, OURS])
+def test_the_page_is_whole_and_speaks_of_the_testbed(paper):
+    page = (REFERENCE / "reports" / paper / "index.html").read_text()
+    assert "testbed" in page
+    assert not re.search(r'(?:src|href)="https?:', page)
+
+
+def test_its_rows_are_sound_and_say_where_they_come_from():
+    rows = load_rows(REFERENCE)
+    assert set(rows["model"]) == {"testbed"}
+    assert rows["hardware"].ne("").all()
+    assert not rows.duplicated(["cell_id", "sample_id", "metric"]).any()
+    said = (REFERENCE / "README.md").read_text()
+    assert "make reproduce" in said
+    assert str(rows["cell_id"].nunique()) in said.replace(",", "")
