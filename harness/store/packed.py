@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -29,7 +30,7 @@ def pack(rows: pd.DataFrame, to: Path) -> Path:
     if rows.empty:
         raise UserError("There are no rows to pack: choose the right folder with --results-dir <folder>.")
     ordered = rows.sort_values(["cell_id", "sample_id", "metric"], kind="stable", ignore_index=True)
-    mixed = [name for name in ordered if ordered[name].dropna().map(type).nunique() > 1]
+    mixed = [str(name) for name in ordered if ordered[name].dropna().map(type).nunique() > 1]
     table = pa.Table.from_pandas(
         ordered.assign(**{name: ordered[name].map(_json) for name in mixed}), preserve_index=False
     )
@@ -50,10 +51,10 @@ def unpacked(file: Path) -> pd.DataFrame:
         table = pq.read_table(file)
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{file} cannot be read ({error}): restore it, or pack the rows again.") from error
-    rows = table.to_pandas()
+    rows: pd.DataFrame = table.to_pandas()
     mixed = json.loads((table.schema.metadata or {}).get(AS_JSON, b"[]"))
     return rows.assign(**{name: rows[name].map(json.loads, na_action="ignore") for name in mixed})
 
 
-def _json(value: object) -> str | None:
+def _json(value: Any) -> str | None:
     return None if pd.isna(value) else json.dumps(value)

@@ -102,8 +102,14 @@ def _varied(write: Writer) -> Writer:
         words = rng.sample(ordinary(source.novels), 164)
         names = {"a": words[-1].title(), "b": rng.choice([words[-2], words[-2].title()])}
         lines = [line.format(**names, k="{k}", v="{v}") for line in LABEL_LINES]
-        other = {"adjectives": words[:60], "nouns": words[60:140], "labels": words[140:160], "label_lines": lines}
-        return write(rng, replace(source, **{name: tuple(values) for name, values in other.items()}), size)
+        changed = replace(
+            source,
+            adjectives=tuple(words[:60]),
+            nouns=tuple(words[60:140]),
+            labels=tuple(words[140:160]),
+            label_lines=tuple(lines),
+        )
+        return write(rng, changed, size)
 
     return varied
 
