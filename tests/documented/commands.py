@@ -21,7 +21,6 @@ FILLED = {
     "3f2a": "{first}",
     "+exp=<paper>/<item>": "+exp=keydiff/table_5",
     "paper=<paper>": "paper=keydiff",
-    "make reproduce-<paper>": "make -n reproduce-keydiff",
     "model=my-model kind=r out=<file>": "model=testbed kind=r out=profile.json",
     "task.task=my_task": "task.task=needle_answers",
     "first:6379": "local",
@@ -32,7 +31,7 @@ FILLED = {
 ELSEWHERE = {
     "make test": "is what runs this",
     "make bench": "ten minutes of timing; tests/scripts runs its parts on tiny shapes",
-    "make reproduce-": "a paper's whole sweep: its rows are results/reference",
+    "make reproduce": "whole papers: tests/test_reference_result.py holds what it gave",
     "make serve": "does not end; tests/results_site serves the same folder",
     "python -m scripts.torture": "minutes of kills; tests/workers runs it with two",
     "python -m scripts.bench peer": "needs another environment; tests/scripts has its parts",
