@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support.wait import WebDriverWait
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
+PATIENCE = 30  # seconds for a page
 needed = pytest.mark.skipif(
     not (CHROMIUM and DRIVER),
     reason="needs Chromium and its driver: apt-get install chromium chromium-driver",
@@ -48,6 +50,11 @@ class Browser:
         media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
         self.driver.get(f"{self.site.as_uri()}/{page}")
+
+    def arrived(self, page: str) -> None:
+        """Wait until what was clicked has led to this page and its scripts have run."""
+        script = "return location.pathname.endsWith(arguments[0]) && document.readyState === 'complete'"
+        WebDriverWait(self.driver, PATIENCE).until(lambda driver: driver.execute_script(script, page))
 
     def all(self, selector: str):
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
