@@ -236,7 +236,9 @@ _COMPARED = ("model", "method", "task", "budget", "block_size", "metric", "panel
 
 
 def _places(values: Mapping[int, float], lower: bool) -> dict[int, str]:
-    """Equal values share a place; a lone value has none, and nor have values that are all the same."""
+    """Equal values share a place; a lone value has none, nor have values that are all the same, nor a score of 0."""
     distinct = sorted({round(value, 9) for value in values.values()}, reverse=not lower)
     names = dict(zip(distinct, ("best", "second"), strict=False)) if len(distinct) > 1 else {}
+    if not lower:
+        names.pop(0.0, None)  # nothing right is no merit, even where the rest is no better
     return {number: names[round(v, 9)] for number, v in values.items() if round(v, 9) in names}

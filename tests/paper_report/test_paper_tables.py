@@ -92,6 +92,16 @@ def test_our_best_is_ranked_by_our_own_numbers():
     assert ranks == {"sink": "best", "tova": "second", "keydiff": ""}
 
 
+def test_a_score_of_nought_has_no_rank():
+    def known(policy: str, task: str, budget: str) -> np.ndarray:
+        return np.full(SAMPLES, 0.9 if policy == "sink" else 0.0)
+
+    table = table_of("keydiff", "Table 1", rows_of("keydiff", "Table 1", scores=known))
+    at = {"model": "llama-3.1-8b-instruct", "budget": "2048", "task": "trec"}
+    ranks = {method: place_at(table, method=method, **at).our_rank for method in ("sink", "tova", "keydiff")}
+    assert ranks == {"sink": "best", "tova": "", "keydiff": ""}
+
+
 def test_lower_is_better_where_the_paper_says_so():
     def known(policy: str, task: str, budget: str) -> np.ndarray:
         return np.full(SAMPLES, {"dense": 2.0, "caote_h2o": 2.1}.get(policy, 3.0))
