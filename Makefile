@@ -24,8 +24,8 @@ demo: $(READY)  ## the quick start: policies on real books with the shipped mode
 COMMANDS := tests/api tests/cli tests/harness tests/results_site tests/scripts tests/workers $(wildcard tests/test_*.py)
 PARTS    := $(filter-out tests/__pycache__ $(COMMANDS),$(patsubst %/,%,$(wildcard tests/*/)))
 
-test: check  ## format check, lint, type check, tests
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-commands test-parts
+test: $(READY)  ## format check, lint, type check, tests
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target check test-commands test-parts
 
 test-commands: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(COMMANDS)

@@ -114,6 +114,26 @@ def _varied(write: Writer) -> Writer:
     return varied
 
 
+def _asked(write: Writer) -> Writer:
+    """Only facts whose question is worded otherwise than the fact: what stood before the value does not stand here."""
+
+    def asked(rng: random.Random, source: Material, size: int) -> Exercise:
+        apart = tuple(form for form in source.facts if not form.needle.startswith(form.question))
+        return write(rng, replace(source, facts=apart), size)
+
+    return asked
+
+
+def _far(write: Writer) -> Writer:
+    """Only facts with words between the key in the question and the answer: one word, or a whole sentence."""
+
+    def far(rng: random.Random, source: Material, size: int) -> Exercise:
+        late = tuple(f for f in source.facts if f.question.partition("{k}")[2].startswith(" "))
+        return _asked(write)(rng, replace(source, facts=late), size)
+
+    return far
+
+
 @cache
 def ordinary(novels: tuple[Novel, ...]) -> list[str]:
     """Frequent words of the novels without those that are held out, by frequency."""
@@ -147,6 +167,14 @@ INGREDIENTS: dict[str, Writer] = {
 VARIANTS: dict[str, Writer] = {
     "listed_facts": _listed_facts,
     "varied_listed_facts": _varied(_listed_facts),
+    "far_facts": _far(_facts),
+    "varied_far_facts": _varied(_far(_facts)),
+    "listed_far_facts": _far(_listed_facts),
+    "varied_listed_far_facts": _varied(_far(_listed_facts)),
+    "asked_facts": _asked(_facts),
+    "varied_asked_facts": _varied(_asked(_facts)),
+    "listed_asked_facts": _asked(_listed_facts),
+    "varied_listed_asked_facts": _varied(_asked(_listed_facts)),
 } | {
     f"varied_{name}": _varied(INGREDIENTS[name])
     for name in ("facts", "hops", "few_shot", "multikey", "multivalue", "chains", "pairs")
