@@ -21,7 +21,7 @@ from tasks.mini import (
     summary,
 )
 from tasks.mini.exercise import Exercise, Question
-from tasks.mini.material import Material, material
+from tasks.mini.material import FactForm, Material, material
 from tasks.novels import Novel
 
 ORDINARY = 2500  # words that exercises may be varied with
@@ -114,24 +114,23 @@ def _varied(write: Writer) -> Writer:
     return varied
 
 
-def _asked(write: Writer) -> Writer:
-    """Only facts whose question is worded otherwise than the fact: what stood before the value does not stand here."""
+def _only(write: Writer, wanted: Callable[[FactForm], bool]) -> Writer:
+    """The same exercise with facts of some forms alone."""
 
-    def asked(rng: random.Random, source: Material, size: int) -> Exercise:
-        apart = tuple(form for form in source.facts if not form.needle.startswith(form.question))
-        return write(rng, replace(source, facts=apart), size)
+    def chosen(rng: random.Random, source: Material, size: int) -> Exercise:
+        return write(rng, replace(source, facts=tuple(filter(wanted, source.facts))), size)
 
-    return asked
+    return chosen
 
 
-def _far(write: Writer) -> Writer:
-    """Only facts with words between the key in the question and the answer: one word, or a whole sentence."""
+def _asked(form: FactForm) -> bool:
+    """Whether the question is worded otherwise than the fact: what stood before the value does not stand before it."""
+    return not form.needle.startswith(form.question)
 
-    def far(rng: random.Random, source: Material, size: int) -> Exercise:
-        late = tuple(f for f in source.facts if f.question.partition("{k}")[2].startswith(" "))
-        return _asked(write)(rng, replace(source, facts=late), size)
 
-    return far
+def _far(form: FactForm) -> bool:
+    """Whether it is, and has words between key and answer: one, or a whole sentence."""
+    return _asked(form) and form.question.partition("{k}")[2].startswith(" ")
 
 
 @cache
@@ -163,20 +162,17 @@ INGREDIENTS: dict[str, Writer] = {
     "again": _again,
     "prose": _prose,
 }
-# The same formats with other words: for mixtures only.
-VARIANTS: dict[str, Writer] = {
-    "listed_facts": _listed_facts,
-    "varied_listed_facts": _varied(_listed_facts),
-    "far_facts": _far(_facts),
-    "varied_far_facts": _varied(_far(_facts)),
-    "listed_far_facts": _far(_listed_facts),
-    "varied_listed_far_facts": _varied(_far(_listed_facts)),
-    "asked_facts": _asked(_facts),
-    "varied_asked_facts": _varied(_asked(_facts)),
-    "listed_asked_facts": _asked(_listed_facts),
-    "varied_listed_asked_facts": _varied(_asked(_listed_facts)),
-} | {
-    f"varied_{name}": _varied(INGREDIENTS[name])
-    for name in ("facts", "hops", "few_shot", "multikey", "multivalue", "chains", "pairs")
+# The same formats with fewer forms or other words: for mixtures only.
+LISTED = {"listed_facts": _listed_facts}
+CHOSEN = {
+    name.replace("facts", f"{kind}_facts"): _only(write, wanted)
+    for name, write in {"facts": _facts, **LISTED}.items()
+    for kind, wanted in {"asked": _asked, "far": _far}.items()
 }
+WORDED: dict[str, Writer] = {
+    name: INGREDIENTS[name] for name in ("facts", "hops", "few_shot", "multikey", "multivalue", "chains", "pairs")
+}
+VARIANTS: dict[str, Writer] = (
+    LISTED | CHOSEN | {f"varied_{name}": _varied(write) for name, write in (WORDED | LISTED | CHOSEN).items()}
+)
 WRITERS = INGREDIENTS | VARIANTS
