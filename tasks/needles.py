@@ -1,4 +1,4 @@
-"""Needles: sentences that hide a five-digit number under a two-word key, and the questions that ask for it.
+"""Needles: sentences that hide a four-digit number under a two-word key, and the questions that ask for it.
 
 Forms, adjectives and nouns are in `needles.json`, which names their origin. The testbed was trained on them:
 the question stands on a line of its own, and the answer follows it after one space.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 WORDINGS = Path(__file__).with_name("needles.json")
 _DATA = json.loads(WORDINGS.read_text(encoding="utf-8"))
-DIGITS = 5
+DIGITS = 4  # of one token each, as SnapKV's kernel of 7 slots keeps three tokens behind the first (docs/testbed.md)
 
 
 @dataclass(frozen=True)

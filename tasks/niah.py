@@ -33,7 +33,7 @@ class NeedleInAHaystack(Task):
     """
 
     name: ClassVar[str] = "niah"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     metrics: ClassVar[tuple[str, ...]] = ("string_match",)
 
     lengths: tuple[int, ...] = (512, 1024)  # tokens

@@ -12,6 +12,7 @@ import yaml
 
 import tasks
 from harness.models import ModelSpec
+from tasks.needles import DIGITS
 from tasks.novels import passage
 
 TESTBED = ModelSpec("testbed", "bundled/testbed")
@@ -29,7 +30,7 @@ TASKS = {
         "filter_list": [
             {
                 "name": "number",
-                "filter": [{"function": "regex", "regex_pattern": "([0-9]{5})"}, {"function": "take_first"}],
+                "filter": [{"function": "regex", "regex_pattern": f"([0-9]{{{DIGITS}}})"}, {"function": "take_first"}],
             },
             {"name": "whole", "filter": [{"function": "take_first"}]},
         ],
@@ -62,14 +63,14 @@ TASKS = {
 }
 
 
-def write_tasks(folder: Path, documents: int = 4) -> Path:
+def write_tasks(folder: Path, documents: int = 3) -> Path:
     """A folder for ``--include_path``: `TASKS` over documents of their own."""
     needles = tasks.build("niah", lengths=[160], depths=[30, 70], repeats=documents).samples(TESTBED.tokenizer())
     draw = random.Random("choices")
     records = []
     for number, sample in enumerate(needles[:documents]):
         answer = sample.references[0]
-        choices = [answer, *(str(draw.randrange(10000, 99999)) for _ in range(3))]
+        choices = [answer, *(str(draw.randrange(10 ** (DIGITS - 1), 10**DIGITS)) for _ in range(3))]
         draw.shuffle(choices)
         text = passage(number % 3, 9000 + 5000 * number, 400)
         start, _, last = text.rpartition(" ")

@@ -12,9 +12,10 @@ def card(config: Mapping[str, Any], plan: Plan, numbers: Mapping[str, Any]) -> s
     """Markdown."""
     shape = config["model"]
     stages = "\n".join(
-        f"| {stage.length} | {stage.steps * stage.sequences * stage.length / 1e6:.1f} M | {_mixture(stage.mixture)} |"
-        for stage in plan.stages
+        f"| {stage.length} | {stage.steps * stage.sequences * stage.length / 1e6:.1f} M | {entry['mixture']} |"
+        for stage, entry in zip(plan.stages, config["stages"], strict=True)
     )
+    mixtures = "\n".join(f"* **{name}**: {_mixture(shares)}" for name, shares in config["mixtures"].items())
     lengths = sorted({int(length) for row in numbers["dense"].values() for length in row})
     head = "| task | " + " | ".join(map(str, lengths)) + " |\n" + "|---" * (len(lengths) + 1) + "|"
     rows = "\n".join(
@@ -44,9 +45,13 @@ out are the novels of `tasks/books` and the words and wordings listed under `tes
 `tasks/mini/wordings.yaml`. The five wordings of `niah` are not held out; its key words are. Lists of random vocabulary
 items, which teach induction, may contain any word.
 
-| length | tokens | mixture (shares of exercises) |
+| length | tokens | mixture |
 |---|---|---|
 {stages}
+
+Mixtures, in shares of exercises (`scripts/testbed/ingredients.py`):
+
+{mixtures}
 
 ## What it can do (dense, greedy, float32; headline metric of each task by prompt length)
 {head}

@@ -30,7 +30,7 @@ Writer = Callable[[random.Random, Material, int], Exercise]
 SEPARATORS = ("", ":", " is", " =", " ->", " means", " is:")
 
 
-ASKED = 6  # questions about one list
+ASKED = 6  # questions about one list, or about a sixth of it
 
 
 def _facts(rng: random.Random, source: Material, size: int) -> Exercise:
@@ -63,7 +63,7 @@ def _listed_facts(rng: random.Random, source: Material, size: int) -> Exercise:
         value = number if form.value == "number" else rng.choice(source.names)
         lines.append(form.needle.format(k=key, v=value))
         asked.append(Question(form.question.format(k=key), f" {value}", (value,)))
-    return Exercise("\n".join(lines), tuple(rng.sample(asked, min(ASKED, count))), predictable=False)
+    return Exercise("\n".join(lines), tuple(rng.sample(asked, min(max(ASKED, count // 6), count))), predictable=False)
 
 
 def _pairs(rng: random.Random, source: Material, size: int) -> Exercise:
@@ -72,7 +72,7 @@ def _pairs(rng: random.Random, source: Material, size: int) -> Exercise:
     keys = rng.sample(source.nouns, min(count, 60)) if count < 60 and rng.random() < 0.5 else source.keys(rng, count)
     values = source.numbers(rng, len(keys)) if rng.random() < 0.5 else rng.choices(source.nouns, k=len(keys))
     separator = rng.choice(SEPARATORS)
-    asked = rng.sample(range(len(keys)), min(8, len(keys)))
+    asked = rng.sample(range(len(keys)), min(max(ASKED, len(keys) // 6), len(keys)))
     questions = [Question(keys[i] + separator, f" {values[i]}", (values[i],)) for i in asked]
     lines = (f"{key}{separator} {value}" for key, value in zip(keys, values, strict=True))
     return Exercise("\n".join(lines), tuple(questions), predictable=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -47,6 +48,7 @@ class Mixture:
     def __init__(self, tokenizer: tokenizers.Tokenizer, source: Material, shares: Mapping[str, float], length: int):
         self.tokenizer, self.source, self.length = tokenizer, source, length
         self.names, self.shares = list(shares), list(shares.values())
+        self.octaves = math.log2(max(length / 2 / SHORTEST, 1))  # a packed exercise takes half of a sequence at most
         vocabulary = tokenizer.get_vocab()
         texts = {index: tokenizer.decode([index]) for index in vocabulary.values()}
         self.digits = {index for index, text in texts.items() if text.strip().isdigit()}
@@ -66,7 +68,8 @@ class Mixture:
         row = Tokens()
         while (room := full - len(row)) > 0:
             name = rng.choices(self.names, self.shares)[0]
-            wanted = min(room, round(SHORTEST * 2 ** rng.uniform(0, 3.5))) if packed and room > SHORTEST else room
+            short = round(SHORTEST * 2 ** rng.uniform(0, self.octaves)) if packed else room
+            wanted = min(room, short)
             if room < SHORTEST and row.ids:
                 part = self._encoded(WRITERS["prose"](rng, self.source, 8 * room), room)
             elif name == REPEAT:

@@ -9,12 +9,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Stage:
-    """``tokens`` in all, ``batch`` tokens per step, in sequences of ``length``."""
+    """``tokens`` in all, ``batch`` tokens per step, in sequences of ``length``.
+
+    ``rate`` is the factor of the learning rates at its begin and at its end; between them it changes linearly.
+    """
 
     length: int
     tokens: int
     batch: int
     mixture: Mapping[str, float]
+    rate: tuple[float, float]
 
     @property
     def sequences(self) -> int:
@@ -33,17 +37,17 @@ class Plan:
 
     stages: tuple[Stage, ...]
     warmup: int  # steps
-    constant: float  # share of all tokens before the learning rate falls, linearly, to ``last`` of itself
-    last: float
 
     @staticmethod
     def parse(config: Mapping[str, Any]) -> Plan:
-        """From the configuration; a stage names its mixture, or has the one of the stage before."""
+        """From the configuration; a stage without ``rate`` keeps that at which the one before ended, 1 at first."""
         stages: list[Stage] = []
         for entry in config["stages"]:
-            mixture = config["mixtures"][entry["mixture"]]
-            stages.append(Stage(entry["length"], round(entry["tokens"] * config["scale"]), entry["batch"], mixture))
-        return Plan(tuple(stages), **config["schedule"])
+            last = stages[-1].rate[1] if stages else 1.0
+            begin, end = entry.get("rate", (last, last))
+            tokens, mixture = round(entry["tokens"] * config["scale"]), config["mixtures"][entry["mixture"]]
+            stages.append(Stage(entry["length"], tokens, entry["batch"], mixture, (begin, end)))
+        return Plan(tuple(stages), config["warmup"])
 
     @property
     def steps(self) -> int:
@@ -73,9 +77,9 @@ class Plan:
 
     def rate(self, step: int) -> float:
         """The factor of the learning rates in a step."""
-        share = self.done(step) / self.tokens
-        falling = 1.0 if share < self.constant else 1 - (1 - self.last) * (share - self.constant) / (1 - self.constant)
-        return min((step + 1) / self.warmup, 1.0) * falling
+        index, within = self.at(step)
+        begin, end = self.stages[index].rate
+        return min((step + 1) / self.warmup, 1.0) * (begin + (end - begin) * within / self.stages[index].steps)
 
 
 def tokens_of(stages: Sequence[Stage]) -> int:

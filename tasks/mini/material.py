@@ -58,7 +58,7 @@ class Material:
         return list(chosen)
 
     def numbers(self, rng: random.Random, count: int) -> list[str]:
-        """Distinct numbers of five digits, leading zeros included."""
+        """Distinct numbers of four digits, leading zeros included."""
         return [f"{number:0{DIGITS}d}" for number in rng.sample(range(10**DIGITS), count)]
 
     def place(self, rng: random.Random) -> tuple[Novel, int]:

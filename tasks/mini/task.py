@@ -35,7 +35,7 @@ class MiniTask(Task):
     Generation ends with the line. A sample depends on the seed and on its own length and repeat only.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     scorers: ClassVar[tuple[Callable[..., object], ...]]  # their sources are part of the revision
     max_new_tokens: ClassVar[int] = 12
 

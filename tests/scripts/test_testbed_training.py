@@ -36,11 +36,11 @@ TINY = {
         "muon": {"lr": 0.02, "momentum": 0.95, "weight_decay": 0.05, "adjust_lr_fn": "original"},
         "adamw": {"lr": 0.003, "betas": [0.9, 0.95], "weight_decay": 0.0},
     },
-    "schedule": {"warmup": 3, "constant": 0.6, "last": 0.02},
+    "warmup": 3,
     "mixtures": {"induction": {"repeat": 7, "pairs": 2, "prose": 1}, "all": {"facts": 3, "few_shot": 1, "repeat": 1}},
     "stages": [
         {"length": 32, "tokens": 512, "batch": 128, "mixture": "induction"},
-        {"length": 96, "tokens": 768, "batch": 192, "mixture": "all"},
+        {"length": 96, "tokens": 768, "batch": 192, "mixture": "all", "rate": [1.0, 0.02]},
     ],
     "scale": 1.0,
     "start_from": None,
