@@ -33,7 +33,7 @@ def main() -> None:
 
             print(listing(sys.argv[2] if len(sys.argv) > 2 else ""))
         elif sys.argv[1] == "plan":
-            from harness.planning import show
+            from harness.planning.command import show
 
             del sys.argv[1]
             _run_composed(show)

@@ -8,14 +8,14 @@ from functools import cached_property
 from typing import Any
 
 import tasks
-from harness import fingerprint, identity
-from harness.budget import FULL, Budget
 from harness.engine import Prompting
 from harness.engine.rows import SIMULATED
 from harness.engine.support import natural_regime, reason_against
 from harness.errors import CellError
 from harness.models import ModelSpec
-from harness.policy_config import policy_from
+from harness.origin import fingerprint, identity
+from harness.settings.budget import FULL, Budget
+from harness.settings.policy_config import policy_from
 from policies import Policy, PolicyError
 from tasks.base import Task
 

@@ -18,7 +18,6 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from rich.table import Table
 
-from harness import provenance
 from harness.cells import Cell
 from harness.diagnostics import DIAGNOSTICS, check, chosen, diagnose
 from harness.diagnostics.forced import dense_continuation
@@ -26,10 +25,11 @@ from harness.diagnostics.token_text import pieces
 from harness.errors import CellError, UserError
 from harness.listing import CONF
 from harness.models import eos_token_ids, pick_device
+from harness.origin import provenance
 from harness.plain_words import errors_in_plain_words
-from harness.plan import Job, plan
-from harness.prompts import Prompts
-from harness.refusals import reason_against_cell
+from harness.planning.plan import Job, plan
+from harness.samples.prompts import Prompts
+from harness.settings.refusals import reason_against_cell
 from harness.store import Store, write_atomically
 from harness.terminal import console, say
 from tasks.base import Sample

@@ -11,7 +11,7 @@ import pandas as pd
 
 from harness.cells import Cell
 from harness.errors import UserError
-from harness.plan import Job
+from harness.planning.plan import Job
 from harness.wandb_logger import WandbLogger
 from policies import nearest
 

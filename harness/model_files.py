@@ -6,7 +6,7 @@ from pathlib import Path
 
 from huggingface_hub import try_to_load_from_cache
 
-from harness import fingerprint
+from harness.origin import fingerprint
 
 BUNDLED = Path(__file__).parent  # `bundled/testbed` is the folder `testbed` beside this file
 _DECIDING = {".json", ".jinja", ".safetensors", ".bin", ".model"}

@@ -15,7 +15,7 @@ from transformers.utils import logging as transformers_logging
 from harness import model_files
 from harness.errors import UserError
 from harness.model_files import BUNDLED
-from harness.wording import Wording
+from harness.samples.wording import Wording
 from policies import nearest
 from policies.shape import ModelShape
 

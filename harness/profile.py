@@ -15,10 +15,10 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 import tasks
-from harness import provenance
 from harness.errors import UserError
 from harness.listing import CONF
 from harness.models import ModelSpec, eos_token_ids, pick_device
+from harness.origin import provenance
 from harness.plain_words import errors_in_plain_words
 from harness.profiles.files import identity, write
 from harness.profiles.measure import SCORES, Kind, measure

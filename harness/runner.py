@@ -13,17 +13,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness import provenance, spent
 from harness.cells import Cell
 from harness.engine import Engine, Outcome
 from harness.engine.compiled import compile_layers
 from harness.errors import UserError
-from harness.memory import allowed, out_of_memory, release_cached
 from harness.models import ModelSpec, eos_token_ids
-from harness.plan import ROWS_AT_ONCE, Job, Plan, plan
-from harness.prompts import Prompts
-from harness.rows import rows_of
-from harness.spent import Spent
+from harness.origin import provenance
+from harness.planning import spent
+from harness.planning.memory import allowed, out_of_memory, release_cached
+from harness.planning.plan import ROWS_AT_ONCE, Job, Plan, plan
+from harness.planning.spent import Spent
+from harness.samples.prompts import Prompts
+from harness.samples.rows import rows_of
 from harness.store import Store
 from harness.terminal import Progress
 from harness.workers.agenda import Agenda, Unit

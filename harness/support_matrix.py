@@ -16,7 +16,7 @@ from harness.engine import REGIMES, Prompting
 from harness.engine.support import reason_against
 from harness.listing import CONF, names
 from harness.models import ModelSpec
-from harness.policy_config import policy_from
+from harness.settings.policy_config import policy_from
 from policies import CORRECTIONS, SCORERS, Policy, PolicyError, build
 from policies.registry import ALLOCATORS
 

@@ -20,7 +20,6 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from harness import provenance
 from harness.cells import Cell
 from harness.diagnose import diagnosed, written
 from harness.diagnostics import check
@@ -28,10 +27,11 @@ from harness.diagnostics.token_text import pieces
 from harness.errors import CellError, UserError
 from harness.listing import CONF
 from harness.models import ModelSpec, pick_device
+from harness.origin import provenance
 from harness.plain_words import errors_in_plain_words
-from harness.plan import Job, plan
-from harness.prompts import Prompts
-from harness.refusals import reason_against_cell
+from harness.planning.plan import Job, plan
+from harness.samples.prompts import Prompts
+from harness.settings.refusals import reason_against_cell
 from harness.store import Store
 from harness.terminal import say
 

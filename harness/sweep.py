@@ -15,11 +15,11 @@ from harness.errors import CellError, UserError
 from harness.launchers.launch import launch
 from harness.launchers.order import Order
 from harness.loggers import Logger, logger_of
-from harness.prompts import Prompts
-from harness.references import Asked, references
-from harness.refusals import Refusal, reason_against_cell, told
 from harness.report import checked, summary_table, write_report
 from harness.runner import Finished
+from harness.samples.prompts import Prompts
+from harness.settings.references import Asked, references
+from harness.settings.refusals import Refusal, reason_against_cell, told
 from harness.terminal import Progress, say, show_summary
 from harness.workers.terms import Terms
 from tasks.base import TaskError

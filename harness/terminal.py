@@ -14,9 +14,9 @@ from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from harness.count import Count
 from harness.notebook_bar import NotebookBar
-from harness.plan import Job
+from harness.planning.count import Count
+from harness.planning.plan import Job
 from harness.report import difference_text, interval_text, value_text
 
 PAUSE = 10.0  # seconds

@@ -38,7 +38,7 @@ class SweepLauncher(Launcher):  # type: ignore[misc]
         config = compose(overrides)
         if "grids" not in config:
             return [config]
-        from harness.grids import jobs  # Hydra imports plugins for every command; experiments are rare
+        from harness.settings.grids import jobs  # Hydra imports plugins for every command; experiments are rare
 
         return list(jobs(config, overrides, config.hydra.runtime.choices.scale, compose))
 

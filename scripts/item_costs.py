@@ -20,12 +20,12 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from harness import grids
 from harness.cells import Cell
 from harness.listing import CONF, names
-from harness.policy_config import preset
-from harness.prompts import Prompts
 from harness.published import PAPERS
+from harness.samples.prompts import Prompts
+from harness.settings import grids
+from harness.settings.policy_config import preset
 from harness.store import Store
 from harness.store.cells import described
 from harness.terminal import say

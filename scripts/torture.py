@@ -32,7 +32,7 @@ from harness.cells import Cell
 from harness.engine import Engine, Outcome, Row
 from harness.launchers.order import Order
 from harness.listing import CONF
-from harness.prompts import Prompts
+from harness.samples.prompts import Prompts
 from harness.store import Store, leases, load_rows, work_files
 from harness.terminal import Progress
 from harness.workers.shard import Shard

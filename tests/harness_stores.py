@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from pathlib import Path
 
-from harness import fingerprint
+from harness.origin import fingerprint
 from harness.store import Store
 
 

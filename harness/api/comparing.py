@@ -11,8 +11,8 @@ import pandas as pd
 
 from harness.report.names import NLL, ordered_budgets, policy_labels
 from harness.report.rows import CONTEXT, checked, valid_rows
-from harness.significance import holm, sign_flip_p
-from harness.statistics import paired_difference
+from harness.statistics.intervals import paired_difference
+from harness.statistics.significance import holm, sign_flip_p
 from harness.user_error import UserError
 
 PANEL = (*CONTEXT, "task", "metric")
@@ -29,9 +29,10 @@ def compare(
     labels of `harness.report`. Rows of cells that broke a promise are left out. One line per comparison:
 
     ``difference``, ``low``, ``high``: mean score of ``policy`` minus that of ``against`` with its 95 % interval, a
-    bootstrap over documents (`harness.statistics.paired_difference`); for the metric ``nll`` a ratio of perplexities,
-    where 1 is no difference. ``n`` samples that both have, in ``n_clusters`` independent groups. ``p``: two-sided, by
-    sign flips over the groups (Fisher 1935); ``p_holm``: corrected for all lines of this table (Holm 1979).
+    bootstrap over documents (`harness.statistics.intervals.paired_difference`); for the metric ``nll`` a ratio of
+    perplexities, where 1 is no difference. ``n`` samples that both have, in ``n_clusters`` independent groups. ``p``:
+    two-sided, by sign flips over the groups (Fisher 1935); ``p_holm``: corrected for all lines of this table (Holm
+    1979).
 
     Raises `UserError` for names that are not among the rows, and where nothing can be paired.
     """

@@ -8,8 +8,6 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from harness import given
-from harness.budget import FULL, Budget
 from harness.cells import reason_against_budget
 from harness.engine import Engine, Ledger, Prompting, Row
 from harness.engine.rows import REGIMES
@@ -17,8 +15,10 @@ from harness.engine.support import natural_regime, reason_against, reason_agains
 from harness.errors import UserError
 from harness.listing import names
 from harness.models import ModelSpec, eos_token_ids
-from harness.policy_config import policy_from, preset
-from harness.wording import Wording
+from harness.samples.wording import Wording
+from harness.settings import given
+from harness.settings.budget import FULL, Budget
+from harness.settings.policy_config import policy_from, preset
 from policies import Policy, nearest
 from policies.scorer import Scorer
 from tasks.base import Sample

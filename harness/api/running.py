@@ -12,11 +12,11 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 from rich.markup import escape
 
-from harness import given
 from harness.errors import UserError
 from harness.listing import CONF
 from harness.loggers import logger_of
 from harness.plain_words import hydra_as_user_errors
+from harness.settings import given
 from harness.sweep import broken, swept
 from harness.terminal import say
 from policies import Policy, nearest

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from harness.report.names import NLL
-from harness.statistics import mean_interval, perplexity_interval
+from harness.statistics.intervals import mean_interval, perplexity_interval
 
 
 def estimates(rows: pd.DataFrame, by: Sequence[str], value: str = "value") -> pd.DataFrame:

@@ -11,7 +11,7 @@ from harness.figures.drawing import Sketch
 from harness.figures.estimates import count
 from harness.figures.material import Material
 from harness.report.names import ordered_policies
-from harness.statistics import mean_interval
+from harness.statistics.intervals import mean_interval
 
 PANEL = 160  # CSS pixels
 PANELS = {

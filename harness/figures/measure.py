@@ -10,18 +10,18 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from harness import provenance
 from harness.cells import Cell
 from harness.diagnose import TEXT, diagnosed, file_of, text_of, written
 from harness.errors import CellError
 from harness.figures.catalogue import Inside, inside_of
 from harness.figures.points import experiment
-from harness.grids import jobs as written_out
 from harness.listing import CONF
 from harness.models import ModelSpec, pick_device
-from harness.plan import Job, plan
-from harness.prompts import Prompts
-from harness.refusals import reason_against_cell
+from harness.origin import provenance
+from harness.planning.plan import Job, plan
+from harness.samples.prompts import Prompts
+from harness.settings.grids import jobs as written_out
+from harness.settings.refusals import reason_against_cell
 from harness.store import Store
 from harness.terminal import say
 

@@ -11,10 +11,10 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 import tasks
-from harness.budget import Budget
 from harness.errors import UserError
-from harness.grids import points
 from harness.listing import CONF
+from harness.settings.budget import Budget
+from harness.settings.grids import points
 
 SCALES = ("full", "mini")
 KEY = ("policy", "task", "budget", "share_of", "prompt", "block_size")

@@ -8,9 +8,9 @@ from typing import Any
 from harness.errors import UserError
 from harness.launchers import local, ray_tasks, slurm, watching
 from harness.launchers.order import Order
-from harness.plan import Plan, plan
-from harness.prompts import Prompts
+from harness.planning.plan import Plan, plan
 from harness.runner import Finished
+from harness.samples.prompts import Prompts
 from harness.store import Store
 from harness.terminal import Progress
 from policies import nearest

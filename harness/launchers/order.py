@@ -11,8 +11,8 @@ from typing import Any
 from harness.cells import Cell
 from harness.errors import UserError
 from harness.models import pick_device
-from harness.prompts import Prompts
 from harness.runner import Finished, run
+from harness.samples.prompts import Prompts
 from harness.store.work_files import FOLDER
 from harness.store.writing import not_written, write_atomically
 from harness.terminal import Progress

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from harness import terminal
-from harness.plan import Plan
+from harness.planning.plan import Plan
 from harness.store import Store, leases
 
 PAUSE = 2.0  # seconds between two looks at the folder, at least

@@ -16,16 +16,16 @@ from lm_eval.models.utils import has_bos_prefix, postprocess_generated_text, res
 from omegaconf import OmegaConf
 
 from harness.cells import Cell
-from harness.continuations import no_tokens
 from harness.engine import Engine, Outcome, Row
 from harness.engine.support import reason_against_model
 from harness.errors import UserError
 from harness.listing import CONF, names
-from harness.memory import Footprint, allowed
 from harness.models import eos_token_ids, pick_device
-from harness.plan import Job, Plan
+from harness.planning.memory import Footprint, allowed
+from harness.planning.plan import Job, Plan
 from harness.runner import computed
-from harness.stopping import StopTexts
+from harness.samples.continuations import no_tokens
+from harness.samples.stopping import StopTexts
 from harness.terminal import Progress
 from tasks.base import Mode, Sample, Task, TaskError
 from tasks.lm_eval_library import Generation

@@ -25,7 +25,7 @@ from harness.measured.scored import (
 )
 from harness.measured.table import Table, Value
 from harness.published.places import PAPERS, names
-from harness.statistics import Interval
+from harness.statistics.intervals import Interval
 
 COMPARED = 0.25  # of the dense cache's bytes
 FEWEST = 5  # policies in a board

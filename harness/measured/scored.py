@@ -13,7 +13,7 @@ from harness.report.colours import is_reference
 from harness.report.facts import readable
 from harness.report.names import NLL, metric_title
 from harness.report.rows import checked, valid_rows
-from harness.statistics import Interval, mean_interval, paired_difference
+from harness.statistics.intervals import Interval, mean_interval, paired_difference
 
 PLACE = ("model", "dtype", "seed", "task")  # scores and sizes are compared within one place only
 

@@ -13,7 +13,7 @@ from harness.paper_report.lookup import GapError
 from harness.paper_report.quantities import Measured
 from harness.published.layouts import Printed
 from harness.published.names import presets
-from harness.statistics import mean_interval
+from harness.statistics.intervals import mean_interval
 from harness.store import Store
 from harness.verdicts import Scale
 

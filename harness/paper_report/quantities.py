@@ -13,7 +13,7 @@ import pandas as pd
 from harness.paper_report.lookup import Answer, GapError
 from harness.published import stand_ins
 from harness.published.names import metrics
-from harness.statistics import Floats, Interval, expanded_tail, mean_interval, perplexity_interval
+from harness.statistics.intervals import Floats, Interval, expanded_tail, mean_interval, perplexity_interval
 from harness.verdicts.paired import Stratum, resample, stratum
 from harness.verdicts.shelf import Cell
 

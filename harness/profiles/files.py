@@ -12,9 +12,9 @@ from math import fsum, isfinite
 from pathlib import Path
 from typing import Any
 
-from harness import fingerprint
 from harness.errors import CellError, UserError
 from harness.models import ModelSpec
+from harness.origin import fingerprint
 from harness.store import write_atomically
 from policies.headkv import Importance
 

@@ -64,7 +64,7 @@ class Comparison:
     ladder: tuple[str, ...] = ()  # all budgets of the paper's experiment, the smallest first
     prompt: str = ""
     block_size: int = 0  # tokens; 0 where the regime has no blocks
-    budget_of: str = ""  # what the paper's shares are shares of (`harness.budget`); empty where it gives slots
+    budget_of: str = ""  # what the paper's shares are shares of (`harness.settings.budget`); empty where it gives slots
     per: Literal["average", "task"] = "average"
     pairs: bool = False  # the left and right ones belong together one by one, instead of each with each
     best_left: bool = False  # the best of the left ones stands for all

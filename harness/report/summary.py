@@ -12,7 +12,7 @@ import pandas as pd
 from harness.report.colours import is_reference
 from harness.report.names import NLL, ordered_budgets, ordered_policies, policy_labels
 from harness.report.rows import CONTEXT, checked, valid_rows
-from harness.statistics import Interval, mean_interval, paired_difference, perplexity_interval
+from harness.statistics.intervals import Interval, mean_interval, paired_difference, perplexity_interval
 
 Line: TypeAlias = Mapping[Any, Any]  # one line of a table, as ``to_dict('records')`` gives it
 PANEL = (*CONTEXT, "task", "metric")

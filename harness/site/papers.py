@@ -8,11 +8,11 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from harness.grids import Point, points
 from harness.listing import CONF
 from harness.published import PAPERS
 from harness.report.colours import is_reference
 from harness.report.names import Budget, parse_budget
+from harness.settings.grids import Point, points
 
 Place = tuple[str, str, Budget, str]  # policy, task, budget, regime; "" for a regime that follows from the policy
 

@@ -37,7 +37,7 @@ class DamagedPartError(UserError):
 @dataclass(frozen=True)
 class Part:
     """What the store remembers of a part without opening it again. ``columns``: name and type; ``spent``: whatever was
-    measured for the part as a whole (`harness.provenance.Spent`)."""
+    measured for the part as a whole (`harness.origin.provenance.Spent`)."""
 
     cell_id: str
     name: str

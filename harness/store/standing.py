@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import tasks
-from harness import identity, model_files, sources
+from harness import model_files
+from harness.origin import identity, sources
 
 LABELS = ("model", "policy", "budget", "prompt", "block_size", "task", "dtype", "seed")  # what tables group by
 _VERSION_OF_TASK = ("version", "revision")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from harness import fingerprint
+from harness.origin import fingerprint
 from harness.store import cells, parts
 from harness.store.cells import DamagedCellError
 from harness.store.parts import DamagedPartError, Part

@@ -14,7 +14,7 @@ from itertools import pairwise, product
 import numpy as np
 
 from harness.published import Comparison, Spec
-from harness.statistics import Floats
+from harness.statistics.intervals import Floats
 
 Scores = Floats  # (…, strata, cells)
 

@@ -9,8 +9,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from harness.significance import sign_flip_p
-from harness.statistics import Floats, expanded_tail
+from harness.statistics.intervals import Floats, expanded_tail
+from harness.statistics.significance import sign_flip_p
 from harness.verdicts.cases import Case
 from harness.verdicts.paired import Resampled, Stratum, resample, shares
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from harness.statistics import Floats
+from harness.statistics.intervals import Floats
 
 RESAMPLES = 2_000
 

@@ -27,7 +27,7 @@ class Wanted:
     budget: str = ""
     prompt: str = ""
     block_size: int = 0  # tokens
-    budget_of: str = ""  # what a share is a share of (`harness.budget`)
+    budget_of: str = ""  # what a share is a share of (`harness.settings.budget`)
 
     @property
     def dense(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Literal
 import pandas as pd
 
 from harness.published import Claim
-from harness.significance import holm, samples_needed
+from harness.statistics.significance import holm, samples_needed
 from harness.verdicts.evidence import Evidence, evidence
 from harness.verdicts.findings import Finding
 from harness.verdicts.shelf import Shelf

@@ -13,8 +13,8 @@ import pandas as pd
 
 from harness.cells import Cell
 from harness.errors import UserError
-from harness.memory_used import used_bytes
-from harness.plan import Job
+from harness.planning.memory_used import used_bytes
+from harness.planning.plan import Job
 from harness.wandb_logger.contents import letters
 from harness.wandb_logger.courier import Courier
 from harness.wandb_logger.groups import Group, groups

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pandas as pd
 from markupsafe import Markup
 
-from harness.budget import FULL
 from harness.report.colours import contrast
 from harness.report.heatmap import AXES, COLOURS, has_axes, tick_text
 from harness.report.names import NLL, ordered_budgets, ordered_policies
+from harness.settings.budget import FULL
 from harness.wandb_logger.page import page
 
 

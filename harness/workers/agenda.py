@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.plan import Job, Plan
+from harness.planning.plan import Job, Plan
 from harness.store import work_files
 from harness.store.work_files import Key
 from harness.store.writing import not_written

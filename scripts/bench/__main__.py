@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from harness import provenance
+from harness.origin import provenance
 from scripts.bench.sections import SECTIONS, Bench, Line
 
 ASKED_FOR = ("length", "peer")  # minutes long, or in need of another environment

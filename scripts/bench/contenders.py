@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from harness.engine import Engine, Prompting, Row
 from harness.listing import CONF
 from harness.models import ModelSpec
-from harness.policy_config import policy_from
+from harness.settings.policy_config import policy_from
 from policies import Policy
 
 ATTENTION_FREE = ("window", "keydiff")

@@ -1,4 +1,4 @@
-"""The peak of one run, measured in a process of its own beside what `harness.memory` plans for it.
+"""The peak of one run, measured in a process of its own beside what `harness.planning.memory` plans for it.
 
 On a processor it is the growth of the resident set, which holds the allocator's gaps too; on a GPU it is what torch
 allocated.
@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from harness.engine import Engine, Prompting, Row
-from harness.memory import Footprint, Load
+from harness.planning.memory import Footprint, Load
 from scripts.bench.contenders import preset, prompt
 from scripts.bench.shapes import build
 

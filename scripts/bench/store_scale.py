@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness import fingerprint
+from harness.origin import fingerprint
 from harness.store import Store, cells, manifest, parts
 
 MIB = 2**20
@@ -87,9 +87,9 @@ def _description() -> dict[str, Any]:
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
 
-    from harness import provenance
     from harness.cells import Cell
     from harness.listing import CONF
+    from harness.origin import provenance
 
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         config: Any = OmegaConf.to_container(compose("config", overrides=["budget=64"]), resolve=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from harness import provenance
 from harness.engine import Engine
 from harness.measured.efficiency import save
+from harness.origin import provenance
 from scripts.bench.shapes import SHAPES, build
 from scripts.efficiency.cases import SCALES, timed_cases
 from scripts.efficiency.measure import counted_lines, timed_lines

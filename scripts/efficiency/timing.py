@@ -18,7 +18,7 @@ from harness.engine.hook import slots_enabled
 from harness.engine.token_filter import filter_prompts
 from harness.listing import CONF
 from harness.models import ModelSpec
-from harness.policy_config import policy_from
+from harness.settings.policy_config import policy_from
 from policies import Policy
 from scripts.bench.contenders import prompt
 from scripts.efficiency.cases import Case

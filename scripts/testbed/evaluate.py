@@ -11,7 +11,7 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 import tasks
-from harness.stopping import before
+from harness.samples.stopping import before
 from tasks.base import Sample, Task
 from tasks.mini.suite import MINI_SUITE
 

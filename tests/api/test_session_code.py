@@ -8,8 +8,9 @@ import types
 
 import pytest
 
-from harness import given, session_code
-from harness.policy_config import policy_from
+from harness.origin import session_code
+from harness.settings import given
+from harness.settings.policy_config import policy_from
 from harness.user_error import UserError
 from policies import Policy
 from policies.keydiff import KeyDiff

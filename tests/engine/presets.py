@@ -11,7 +11,7 @@ from harness.engine import Prompting
 from harness.engine.support import reason_against
 from harness.listing import CONF, names
 from harness.models import ModelSpec
-from harness.policy_config import policy_from
+from harness.settings.policy_config import policy_from
 from policies import Policy
 
 PRESETS = tuple(names("policy"))

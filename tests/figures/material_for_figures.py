@@ -12,11 +12,11 @@ import pandas as pd
 from diagnostics.runs import LENGTH, frames, model, policy
 from engine.tiny import prompt
 
-from harness import fingerprint
 from harness.diagnostics import diagnose
 from harness.engine import Prompting
 from harness.figures.catalogue import FIGURES
 from harness.figures.points import wanted
+from harness.origin import fingerprint
 from harness.store import Store
 
 SAMPLES = 3

@@ -13,8 +13,8 @@ from harness.figures import drawn, place
 from harness.figures.catalogue import FIGURES
 from harness.figures.material import natural
 from harness.figures.points import SCALES, wanted
-from harness.policy_config import preset
 from harness.published import PAPERS, items
+from harness.settings.policy_config import preset
 from harness.store import Store
 
 LISTED = [(paper, item) for paper in PAPERS for item in items(paper)["item"] if item.startswith("Figure")]

@@ -15,9 +15,9 @@ from harness.engine.hearing import NextLogits
 from harness.engine.hook import slots_enabled
 from harness.errors import UserError
 from harness.listing import CONF
-from harness.memory import Footprint, Load, out_of_memory
-from harness.plan import plan
-from harness.prompts import Prompts
+from harness.planning.memory import Footprint, Load, out_of_memory
+from harness.planning.plan import plan
+from harness.samples.prompts import Prompts
 from harness.store import Store
 from harness.terminal import Progress
 from policies import DENSE

@@ -8,9 +8,10 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from harness import fingerprint, model_files, sources
+from harness import model_files
 from harness.cells import Cell
 from harness.listing import CONF
+from harness.origin import fingerprint, sources
 
 
 def cell(*overrides: str) -> Cell:
@@ -70,13 +71,13 @@ def edited(monkeypatch, file: str) -> None:
     monkeypatch.setattr(sources, "of_code", lambda path: "edited" if path == sources.ROOT / file else real(path))
 
 
-BETWEEN = ["asking", "budget", "continuations", "models", "prompts", "rows", "stopping", "wording"]
+SAMPLES = ["asking", "continuations", "prompts", "rows", "stopping", "wording"]
 
 
 @pytest.mark.parametrize(
     "file",
     [
-        *(f"harness/{name}.py" for name in BETWEEN),
+        *(f"harness/samples/{name}.py" for name in SAMPLES), "harness/settings/budget.py", "harness/models.py",
         "harness/engine/run.py", "policies/keydiff.py", "policies/scorer.py", "policies/selection.py",
         "policies/view.py", "tasks/niah.py", "tasks/haystack.py", "tasks/base.py",
     ],
@@ -91,7 +92,8 @@ def test_code_between_configuration_and_rows_changes_the_cell(monkeypatch, file)
     "file",
     [
         "policies/caote.py", "policies/h2o.py", "policies/registry.py", "tasks/ruler/task.py", "tasks/__init__.py",
-        "harness/runner.py", "harness/plan.py", "harness/memory.py", "harness/store/runs.py", "harness/sweep.py",
+        "harness/runner.py", "harness/planning/plan.py", "harness/planning/memory.py", "harness/store/runs.py",
+        "harness/sweep.py",
     ],
 )  # fmt: skip
 def test_code_that_this_cell_does_not_run_through_does_not(monkeypatch, file):

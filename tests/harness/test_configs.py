@@ -14,7 +14,7 @@ import tasks
 from harness.cells import Cell
 from harness.listing import CONF, names
 from harness.models import ModelSpec
-from harness.policy_config import policy_from
+from harness.settings.policy_config import policy_from
 
 
 def composed(*overrides: str, with_hydra: bool = False):

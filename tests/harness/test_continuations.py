@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from harness.continuations import likeliest, likelihoods, split
 from harness.engine import Engine, Prompting, Row
 from harness.lm_eval import KVReplica
-from harness.memory import Footprint
 from harness.models import ModelSpec
-from harness.plan import Job, Plan
-from harness.wording import Wording
+from harness.planning.memory import Footprint
+from harness.planning.plan import Job, Plan
+from harness.samples.continuations import likeliest, likelihoods, split
+from harness.samples.wording import Wording
 from policies import DENSE
 from tasks.base import Likelihood, Sample, TaskError
 

@@ -9,12 +9,12 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from harness import grids
 from harness.cells import Cell
 from harness.errors import UserError
 from harness.listing import CONF, names
 from harness.published import PAPERS, items
-from harness.references import preset
+from harness.settings import grids
+from harness.settings.references import preset
 
 ITEMS = [name for name in names("exp") if name.partition("/")[0] in PAPERS and not name.endswith("/all")]
 DRAWINGS = {

@@ -11,15 +11,15 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf, open_dict
 
-from harness import grids
 from harness.cells import Cell, reason_against_budget
 from harness.engine.support import reason_against_model
 from harness.errors import CellError
-from harness.estimate import published_lengths, text_config
 from harness.listing import CONF
 from harness.models import ModelSpec
-from harness.policy_config import preset
+from harness.planning.estimate import published_lengths, text_config
 from harness.published import PAPERS
+from harness.settings import grids
+from harness.settings.policy_config import preset
 from policies.shape import ModelShape
 
 TESTBED = {"name": "testbed", "path": "bundled/testbed", "dtype": "float32"}  # a tokenizer, for policies that ask

@@ -7,9 +7,9 @@ from hydra import compose, initialize_config_dir
 
 from harness.engine import Prompting, Row
 from harness.errors import UserError
-from harness.estimate import Pace, Work, published_lengths, work
 from harness.listing import CONF
-from harness.planning import planned, show
+from harness.planning.command import planned, show
+from harness.planning.estimate import Pace, Work, published_lengths, work
 from harness.store import load_rows
 from harness.sweep import sweep
 from policies import build
@@ -66,7 +66,7 @@ def test_a_model_and_data_that_are_not_here_are_assumed_and_said_to_be(tmp_path)
 
 
 def test_what_cannot_fit_is_refused_with_what_to_change(tmp_path, monkeypatch):
-    monkeypatch.setattr("harness.planning._room", lambda device: 1000)
+    monkeypatch.setattr("harness.planning.command._room", lambda device: 1000)
     with pytest.raises(UserError, match="choose a smaller model"):
         show(configs([*SMALL, f"results_dir={tmp_path}"]))
 

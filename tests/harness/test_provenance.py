@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from harness import provenance, spent
-from harness.spent import Spent
+from harness.origin import provenance
+from harness.planning import spent
+from harness.planning.spent import Spent
 
 
 def test_a_record_says_code_versions_and_machine():

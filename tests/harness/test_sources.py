@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import sources
+from harness.origin import sources
 from policies.keydiff import KeyDiff
 from policies.kvec import KVec
 
@@ -92,4 +92,4 @@ def test_other_peoples_code_is_followed_within_its_package_and_into_ours(tmp_pat
 
 
 def test_the_hash_is_the_same_wherever_the_repository_lies():
-    assert sources.label(Path(sources.__file__)) == "harness/sources.py"
+    assert sources.label(Path(sources.__file__)) == "harness/origin/sources.py"

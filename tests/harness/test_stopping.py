@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.models import ModelSpec
-from harness.stopping import StopTexts, before
+from harness.samples.stopping import StopTexts, before
 
 TOKENIZER = ModelSpec("testbed", "bundled/testbed").tokenizer()
 WORDS = TOKENIZER.encode("It was — “näïve” — a\n\nQuestion: what’s the 日本 end?\n", add_special_tokens=False)

@@ -12,7 +12,7 @@ import pytest
 from harness_stores import description, files, flip_a_bit, opened, row
 
 import tasks
-from harness import fingerprint, identity, sources
+from harness.origin import fingerprint, identity, sources
 from harness.store import Lease, Store, leases, load_rows, verify
 from harness.store.__main__ import main
 from harness.store.status import statuses

@@ -16,7 +16,7 @@ from harness import runner, terminal
 from harness.cells import Cell
 from harness.engine import Engine
 from harness.listing import CONF
-from harness.prompts import Prompts
+from harness.samples.prompts import Prompts
 from harness.terminal import DROPPED, Progress, fitting, show_summary
 
 TASK = ["task=niah", "task.lengths=[192]", "task.depths=[50]", "task.repeats=3", "block_size=64"]
@@ -96,7 +96,7 @@ def test_the_bar_shows_cells_samples_speed_and_memory_within_80_columns(tmp_path
 def test_without_a_terminal_there_is_a_line_per_stored_batch_at_most(pause, tmp_path, screen, monkeypatch):
     shown = screen(80, interactive=False)
     monkeypatch.setattr(terminal, "PAUSE", pause)
-    monkeypatch.setattr("harness.plan.ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("harness.planning.plan.ROWS_AT_ONCE", 2)
     batches = []
     run(tmp_path, Progress(told=batches.append))
     lines = shown.getvalue().splitlines()

@@ -8,7 +8,7 @@ import pytest
 
 from harness.errors import UserError
 from harness.models import ModelSpec
-from harness.wording import DATE, Wording, cut_in_the_middle
+from harness.samples.wording import DATE, Wording, cut_in_the_middle
 from tasks.base import WHOLE_CONTEXT, Sample
 
 TEMPLATE = (

@@ -9,7 +9,6 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from harness import grids
 from harness.cells import Cell
 from harness.engine.rows import REGIMES
 from harness.listing import CONF, names
@@ -17,6 +16,7 @@ from harness.measured import extras
 from harness.measured.readings import pairs
 from harness.published import PAPERS
 from harness.published.places import names as papers_names
+from harness.settings import grids
 
 ITEMS = [name for name in names("exp") if name.startswith("ours/") and not name.endswith("/all")]
 ONLY_AT_FULL = {"kvec": "kvec/testbed", "gemfilter/llama31-8b": "gemfilter"}

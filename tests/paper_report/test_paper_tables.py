@@ -16,7 +16,7 @@ from harness.figures.points import wanted
 from harness.paper_report.formats import comma_separated, latex, markdown, wide
 from harness.paper_report.sheet import number, sheet
 from harness.paper_report.tables import PaperTable, Place, Tables
-from harness.statistics import mean_interval
+from harness.statistics.intervals import mean_interval
 from harness.store import Store
 from harness.verdicts.shelf import Shelf
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from harness.report import difference_text, interval_text, summary_table, value_text
-from harness.statistics import mean_interval, paired_difference, perplexity_interval
+from harness.statistics.intervals import mean_interval, paired_difference, perplexity_interval
 
 Make = Callable[..., pd.DataFrame]
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from harness import provenance
 from harness.engine import Engine
 from harness.measured import extras, formulas, tables
 from harness.measured.efficiency import CASE, COLUMNS, save
+from harness.origin import provenance
 from harness.published import PAPERS
 from scripts.bench.shapes import build
 from scripts.efficiency import cases

@@ -24,7 +24,7 @@ from harness.launchers.order import Order
 from harness.listing import CONF
 from harness.models import BUNDLED
 from harness.plain_words import errors_in_plain_words
-from harness.prompts import Prompts
+from harness.samples.prompts import Prompts
 from harness.store import Store, load_rows
 from harness.terminal import Progress
 from harness.workers.terms import Terms

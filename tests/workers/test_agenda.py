@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from workers.small_sweeps import cells, order, worked
 
-from harness.plan import plan
-from harness.prompts import Prompts
+from harness.planning.plan import plan
+from harness.samples.prompts import Prompts
 from harness.store import Store
 from harness.workers.agenda import Agenda
 from harness.workers.terms import Terms

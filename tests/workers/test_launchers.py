@@ -16,7 +16,7 @@ from workers.small_sweeps import POLICIES, SAMPLES, order, table, times_stored, 
 from harness.errors import UserError
 from harness.launchers.launch import launch
 from harness.launchers.order import Order
-from harness.prompts import Prompts
+from harness.samples.prompts import Prompts
 from harness.terminal import Progress
 
 LOCAL = {"name": "local", "workers": 2, "retries": 1}

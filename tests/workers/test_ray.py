@@ -11,7 +11,7 @@ from workers.ray_cluster import PATIENCE, Cluster, Node
 from workers.small_sweeps import POLICIES, SAMPLES, order, table, times_stored, units_held
 
 from harness.launchers.launch import launch
-from harness.prompts import Prompts
+from harness.samples.prompts import Prompts
 from harness.store import leases
 from harness.terminal import Progress
 

@@ -15,8 +15,8 @@ from workers.small_sweeps import POLICIES, SAMPLES, cells, order, wait_until
 from harness import terminal
 from harness.launchers import launch, watching
 from harness.launchers.watching import Standing, Underway, said
-from harness.plan import plan
-from harness.prompts import Prompts
+from harness.planning.plan import plan
+from harness.samples.prompts import Prompts
 from harness.store import Lease, Store, leases
 from harness.terminal import Progress
 

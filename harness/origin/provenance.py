@@ -29,7 +29,7 @@ PACKAGES = (
 @cache
 def git_state() -> str:
     """Short commit hash of the checkout, with ``-dirty`` where files differ from it; empty outside of git."""
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     try:
         out = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=12"],

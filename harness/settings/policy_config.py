@@ -9,12 +9,12 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from harness.given import recall
 from harness.listing import CONF
 from harness.models import ModelSpec
-from harness.outside import as_policy, construct, is_outside
 from harness.profiles.files import with_profile
-from harness.token_kinds import with_token_ids
+from harness.samples.token_kinds import with_token_ids
+from harness.settings.given import recall
+from harness.settings.outside import as_policy, construct, is_outside
 from policies import Policy, build
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from harness.cells import Cell
 from harness.errors import CellError, UserError
-from harness.policy_config import preset
-from harness.prompts import Prompts
-from harness.refusals import Refusal, reason_against_cell
+from harness.samples.prompts import Prompts
+from harness.settings.policy_config import preset
+from harness.settings.refusals import Refusal, reason_against_cell
 
 
 @dataclass(frozen=True)

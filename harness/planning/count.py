@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from harness.memory_used import used_bytes
-from harness.plan import Job
+from harness.planning.memory_used import used_bytes
+from harness.planning.plan import Job
 
 
 class Count:

@@ -19,14 +19,14 @@ from harness.cells import Cell
 from harness.engine import Row
 from harness.engine.rows import Prompting
 from harness.errors import UserError
-from harness.estimate import Pace, Work, matrix_rate, published_lengths, text_config, weights, work
-from harness.memory import Footprint, Load, allowed
 from harness.models import DTYPES, ModelSpec, pick_device
-from harness.plan import plan
-from harness.policy_config import preset
-from harness.prompts import Prompts
-from harness.references import references
-from harness.refusals import told
+from harness.planning.estimate import Pace, Work, matrix_rate, published_lengths, text_config, weights, work
+from harness.planning.memory import Footprint, Load, allowed
+from harness.planning.plan import plan
+from harness.samples.prompts import Prompts
+from harness.settings.policy_config import preset
+from harness.settings.references import references
+from harness.settings.refusals import told
 from harness.store import Store
 from harness.sweep import sorted_out
 from harness.terminal import say

@@ -9,7 +9,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from harness.statistics import Floats
+from harness.statistics.intervals import Floats
 
 FLIPS = 9_999  # random flips: the smallest p is 1e-4, below 0.05 / 2 / 121 claims
 EXACT_UP_TO = 12  # clusters: 4,096 flips are fewer than FLIPS

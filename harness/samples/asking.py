@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from harness.cells import Cell
-from harness.continuations import split
 from harness.engine import Row
-from harness.stopping import StopTexts
-from harness.wording import Wording
+from harness.samples.continuations import split
+from harness.samples.stopping import StopTexts
+from harness.samples.wording import Wording
 from tasks.base import Sample, Task
 
 

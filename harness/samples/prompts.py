@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.cells import Cell
 from harness.models import ModelSpec
-from harness.wording import Wording
+from harness.samples.wording import Wording
 from tasks.base import Sample, Task
 
 

@@ -2,7 +2,7 @@
 
 In: the policy with all its settings, the budget, the regime, the task's protocol and data, the model's content or
 revision, and the code between a configuration and a row. Out: device, batch width, launcher, folders, ``limit``, names
-and package versions; they are recorded beside (`harness.provenance`).
+and package versions; they are recorded beside (`harness.origin.provenance`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from harness import fingerprint, session_code, sources
+from harness.origin import fingerprint, session_code, sources
 
 if TYPE_CHECKING:
     from harness.cells import Cell
@@ -21,14 +21,14 @@ FORMAT = 3  # raised whenever the fields below change meaning
 
 # Every cell passes through these, whatever its policy and task are.
 ENGINE = (
-    "asking",
-    "budget",
-    "continuations",
+    "samples.asking",
+    "settings.budget",
+    "samples.continuations",
     "models",
-    "prompts",
-    "rows",
-    "stopping",
-    "wording",
+    "samples.prompts",
+    "samples.rows",
+    "samples.stopping",
+    "samples.wording",
 )
 EVERY_POLICY = frozenset(
     f"policies.{name}"

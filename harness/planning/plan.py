@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness import fingerprint
-from harness.asking import Asked
 from harness.cells import Cell
 from harness.engine import Row
 from harness.engine.hook import refuse_unsupported
-from harness.memory import Footprint, Load
 from harness.models import ModelSpec
-from harness.prompts import Prompts
-from harness.refusals import hindsight_bytes
+from harness.origin import fingerprint
+from harness.planning.memory import Footprint, Load
+from harness.samples.asking import Asked
+from harness.samples.prompts import Prompts
+from harness.settings.refusals import hindsight_bytes
 from harness.store import Store
 from harness.workers.shard import Shard
 from policies.shape import ModelShape

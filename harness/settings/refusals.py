@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harness.cells import Cell, reason_against_budget
 from harness.engine import Row
 from harness.engine.support import reason_against_model
-from harness.prompts import Prompts
+from harness.samples.prompts import Prompts
 from policies.shape import ModelShape
 
 HINDSIGHT_AT_MOST = 4 * 2**30  # bytes for one row of an oracle

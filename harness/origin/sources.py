@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FOLLOWED = ("policies", "tasks")  # imports into these count wherever they stand; the harness is named file by file
 Files = dict[str, str]  # name as people know the file, and the hash of its code
 
@@ -22,7 +22,7 @@ def behind(thing: Callable[..., object], apart: frozenset[str] = frozenset()) ->
 
     Imports are followed within its own package and `FOLLOWED`, through a package's ``__init__`` to the module that a
     name comes from: who imports one class of a package does not depend on the others. Modules named in ``apart``
-    are neither followed nor part of the answer. A class that no file holds has none (`harness.session_code`).
+    are neither followed nor part of the answer. A class that no file holds has none (`harness.origin.session_code`).
     """
     return reached_from(thing.__module__, apart)
 

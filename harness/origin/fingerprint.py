@@ -1,4 +1,4 @@
-"""Content hashes: of model folders and of plain data. Those of source code are made in `harness.sources`."""
+"""Content hashes: of model folders and of plain data. Those of source code are made in `harness.origin.sources`."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from harness.engine import Outcome
-from harness.wording import Wording
+from harness.samples.wording import Wording
 from tasks.base import Likelihood, Sample, TaskError
 
 

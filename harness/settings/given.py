@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from harness import fingerprint, identity
 from harness.errors import UserError
-from harness.outside import as_policy
+from harness.origin import fingerprint, identity
+from harness.settings.outside import as_policy
 from policies import Policy
 
 _GIVEN: dict[str, Policy] = {}  # of this process; what its code and its settings are is in every cell

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from harness import fingerprint
-from harness.continuations import likeliest, likelihoods
 from harness.engine import Outcome
-from harness.plan import Job
-from harness.stopping import before
+from harness.origin import fingerprint
+from harness.planning.plan import Job
+from harness.samples.continuations import likeliest, likelihoods
+from harness.samples.stopping import before
 
 
 def rows_of(job: Job, outcomes: Sequence[Outcome], tokenizer: Any, seconds: float) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """Code that no module's file holds: classes typed into a notebook or a script, and what they use from there.
 
-The part of a cell's identity that `harness.sources` cannot find. Nobody can look such code up later, so its names are
-no paths: a cell made with it is never called stale, and the latest of the same settings stands for the others.
+The part of a cell's identity that `harness.origin.sources` cannot find. Nobody can look such code up later, so its
+names are no paths: a cell made with it is never called stale, and the latest of the same settings stands for the
+others.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from harness import fingerprint, sources
-from harness.sources import FOLLOWED, Files
+from harness.origin import fingerprint, sources
+from harness.origin.sources import FOLLOWED, Files
 from harness.user_error import UserError
 
 INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib"))

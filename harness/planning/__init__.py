@@ -1,0 +1,1 @@
+"""Which samples are computed together, what they will hold and take, and what a run has used."""
