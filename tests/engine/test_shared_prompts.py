@@ -55,9 +55,9 @@ def test_shared_equals_separate(model, feed):
         assert a.ledger == b.ledger, (row.policy.name, row.budget, len(row.tokens))
 
 
-@pytest.mark.parametrize("feed", [feed for feed in FEEDS if feed.regime != "one_shot"], ids=str)
+@pytest.mark.parametrize("feed", FEEDS[::3], ids=str)
 def test_shared_perplexity_equals_separate(model, feed):
-    rows = [replace(row, max_new_tokens=0) for row in rows_under(feed) if row.budget != 44]
+    rows = [replace(row, max_new_tokens=0) for row in rows_under(feed)]
     together = Engine(model).perplexity(rows, feed)
     apart = Engine(model, share_prompts=False).perplexity(rows, feed)
     for row, a, b in zip(rows, together, apart, strict=True):
