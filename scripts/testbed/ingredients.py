@@ -66,6 +66,11 @@ def _listed_facts(rng: random.Random, source: Material, size: int) -> Exercise:
     return Exercise("\n".join(lines), tuple(rng.sample(asked, min(max(ASKED, count // 6), count))), predictable=False)
 
 
+def _listed_hops(rng: random.Random, source: Material, size: int) -> Exercise:
+    """Owners and codes without a book around them: which name belongs to which thing, and which code to which name."""
+    return multi_doc_qa.write(rng, source, 0, chains=min(max(size // 270, 2), 12))
+
+
 def _pairs(rng: random.Random, source: Material, size: int) -> Exercise:
     """A dense list of keys of one or two words, with numbers or words for values."""
     count = max(size // 22, 2)
@@ -163,10 +168,10 @@ INGREDIENTS: dict[str, Writer] = {
     "prose": _prose,
 }
 # The same formats with fewer forms or other words: for mixtures only.
-LISTED = {"listed_facts": _listed_facts}
+LISTED = {"listed_facts": _listed_facts, "listed_hops": _listed_hops}
 CHOSEN = {
     name.replace("facts", f"{kind}_facts"): _only(write, wanted)
-    for name, write in {"facts": _facts, **LISTED}.items()
+    for name, write in {"facts": _facts, "listed_facts": _listed_facts}.items()
     for kind, wanted in {"asked": _asked, "far": _far}.items()
 }
 WORDED: dict[str, Writer] = {

@@ -19,7 +19,8 @@ ANSWER = 8.0  # and the tokens after it
 PROSE = 1.0
 RANDOM = 0.1  # words and numbers drawn at random, where they stand for the first time
 ASKING = 0.3  # the text of a question
-REPEAT = "repeat"  # the ingredient that is made of token ids: lists of random words, repeated
+REPEAT = "repeat"  # ingredients that are made of token ids: lists of random words, repeated,
+LABELS = "labels"  # and lines of random words with a label that comes back with them
 CHARACTERS = 4.0  # of a token, first guess
 SHORTEST = 48  # tokens of an exercise
 PACKED = 0.35  # share of sequences that hold several short exercises instead of one long one
@@ -72,8 +73,8 @@ class Mixture:
             wanted = min(room, short)
             if room < SHORTEST and row.ids:
                 part = self._encoded(WRITERS["prose"](rng, self.source, 8 * room), room)
-            elif name == REPEAT:
-                part = self._repeated(rng, wanted)
+            elif name in (REPEAT, LABELS):
+                part = self._repeated(rng, wanted) if name == REPEAT else self._labelled(rng, wanted)
             else:
                 part = self.fitted(rng, name, wanted)
             row.add(part.ids[:room], part.weights[:room])
@@ -127,4 +128,18 @@ class Mixture:
             part = words[start : start + (count if whole else rng.randint(3, 20))]
             # Where a part begins cannot be known, unless the list is repeated whole.
             row.add(part, [ANSWER if whole else RANDOM] + [ANSWER] * (len(part) - 1))
+        return Tokens(row.ids[:tokens], row.weights[:tokens])
+
+    def _labelled(self, rng: random.Random, tokens: int) -> Tokens:
+        """Two random words, a separator and a label in each line; where words come again their label is the answer."""
+        keys = [rng.sample(self.words, 2) for _ in range(rng.randint(3, max(4, tokens // 9)))]
+        names = rng.sample(self.words, rng.randint(2, 6))
+        labels = [rng.choice(names) for _ in keys]
+        head, tail = ([rng.choice(self.words)] if rng.random() < 0.7 else [] for _ in range(2))
+        row, seen = Tokens([BOS], [RANDOM]), set()
+        while len(row) < tokens:
+            which = rng.randrange(len(keys))
+            row.add([*head, *keys[which], *tail], [RANDOM] * (len(head) + 2 + len(tail)))
+            row.add([labels[which]], [FIRST if which in seen else RANDOM])
+            seen.add(which)
         return Tokens(row.ids[:tokens], row.weights[:tokens])

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import yaml
 
 from tasks.haystack import SENTENCE_END, Haystack
-from tasks.needles import FORMS, WORDINGS
+from tasks.needles import DIGITS, FORMS, WORDINGS
 from tasks.needles import KEYS as HELD_OUT_KEYS
 from tasks.novels import BOOKS, Novel
 
@@ -24,7 +24,6 @@ SPLITS = HERE / "splits.yaml"
 TEMPLATES = HERE / "wordings.yaml"
 TRAINING_BOOKS = tuple(sorted(HERE.parent.joinpath("books_train").glob("*.txt.gz")))
 SENTENCE_WORDS = range(6, 15)  # words of a sentence that may be asked to be repeated
-DIGITS = 5
 
 
 @dataclass(frozen=True)

@@ -156,9 +156,9 @@ def test_every_key_word_is_one_token(tokenizer):
 
 @pytest.mark.parametrize("length", [64, 300])
 def test_batches_are_full_and_the_same_every_time(tokenizer, length):
-    mixture = Mixture(tokenizer, material("train"), dict.fromkeys([*WRITERS, "repeat"], 1.0), length)
+    mixture = Mixture(tokenizer, material("train"), dict.fromkeys([*WRITERS, "repeat", "labels"], 1.0), length)
     ids, weights = mixture.batch("0/1/2", 12)
-    again = Mixture(tokenizer, material("train"), dict.fromkeys([*WRITERS, "repeat"], 1.0), length)
+    again = Mixture(tokenizer, material("train"), dict.fromkeys([*WRITERS, "repeat", "labels"], 1.0), length)
     assert ids.shape == (12, length + 1)
     assert weights.shape == (12, length)
     assert np.array_equal(ids, again.batch("0/1/2", 12)[0])
@@ -174,6 +174,20 @@ def test_an_exercise_in_pieces_has_the_tokens_of_its_text_and_its_answers_count_
     assert tokenizer.encode(tokenizer.decode(part.ids)).ids == part.ids
     assert sum(weight == FIRST for weight in part.weights) > 0
     assert FIRST > ANSWER == max(weight for weight in part.weights if weight != FIRST)
+
+
+def test_a_label_is_an_answer_where_its_words_came_before_with_it(tokenizer):
+    mixture = Mixture(tokenizer, material("train"), {"labels": 1.0}, 200)
+    part = mixture._labelled(random.Random(3), 200)
+    text, answers = bytes_of(part.ids), [place for place, weight in enumerate(part.weights) if weight == FIRST]
+    assert len(answers) > 5
+    for place in answers:
+        assert bytes_of(part.ids[place - 2 : place + 1]) in text[: 4 * place]  # two words before it, and the label
+
+
+def bytes_of(ids):
+    """Four bytes for each token, so that one list can be looked for within another."""
+    return np.array(ids, dtype=np.int32).tobytes()
 
 
 def test_the_five_gram_model_is_a_distribution_that_knows_its_text():
