@@ -21,6 +21,7 @@ GENERATION = {
     "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
 }
 AVERAGED = [{"metric": name, "aggregation": "mean", "higher_is_better": True} for name in ("acc", "acc_norm")]
+DOCUMENTS = 3  # of each task
 TASKS = {
     "needle_answers": {
         **GENERATION,
@@ -63,7 +64,7 @@ TASKS = {
 }
 
 
-def write_tasks(folder: Path, documents: int = 3) -> Path:
+def write_tasks(folder: Path, documents: int = DOCUMENTS) -> Path:
     """A folder for ``--include_path``: `TASKS` over documents of their own."""
     needles = tasks.build("niah", lengths=[160], depths=[30, 70], repeats=documents).samples(TESTBED.tokenizer())
     draw = random.Random("choices")

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from lm_eval import evaluate
 from lm_eval.tasks import TaskManager
-from lm_eval_examples import TESTBED, write_tasks
+from lm_eval_examples import DOCUMENTS, TESTBED, write_tasks
 
 from harness import __main__ as command
 from harness.lm_eval import KVReplica
@@ -48,7 +48,7 @@ def test_rows_hold_the_scores_that_lm_eval_gives_our_model(task, harness, asked_
     for metric, part in rows.groupby("metric"):
         name, _, of_filter = metric.partition("/")
         assert part["value"].mean() == asked_by_lm_eval["results"][task][f"{name},{of_filter or 'none'}"]
-        assert part["sample_id"].nunique() == len(part) == 4
+        assert part["sample_id"].nunique() == len(part) == DOCUMENTS
 
 
 def test_generated_rows_hold_the_texts_that_lm_eval_gets(harness, asked_by_lm_eval):
