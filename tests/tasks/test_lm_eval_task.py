@@ -61,12 +61,8 @@ def test_metrics_are_those_that_lm_eval_averages_one_for_each_filter(task):
 
 def test_samples_say_what_lm_eval_would_ask(task, testbed):
     answers = task("needle_answers").samples(testbed)
-    assert (
-        len(answers)
-        == len({sample.document for sample in answers})
-        == len({sample.id for sample in answers})
-        == DOCUMENTS
-    )
+    assert len(answers) == DOCUMENTS
+    assert len({sample.document for sample in answers}) == len({sample.id for sample in answers}) == DOCUMENTS
     first = answers[0]
     assert first.prompt == first.details["doc"]["prompt"]
     assert (first.until, first.max_new_tokens) == (("\n", "."), 12)
