@@ -71,7 +71,11 @@ class Group:
 
 
 class Cohort:
-    """The mutable state of one lockstep run. ``rows`` must be sorted so that equal policies are neighbours."""
+    """The mutable state of one lockstep run. ``rows`` must be sorted so that equal policies are neighbours.
+
+    Layers are ragged where a policy among the rows needs it, or where ``ragged`` asks for it: a cohort that takes over
+    ragged layers keeps them, whoever is left.
+    """
 
     def __init__(
         self,
@@ -80,6 +84,7 @@ class Cohort:
         layers: int,
         device: torch.device,
         chunks: Sequence[Sequence[Chunk]] | None = None,
+        ragged: bool = False,
     ) -> None:
         for reason in (reason_against(row.policy, prompting) for row in rows):
             if reason:
@@ -89,7 +94,7 @@ class Cohort:
         self.chunks = chunks or [row.chunks(prompting) for row in rows]
         tail = max(stop - start for plan in self.chunks for start, stop in plan[1:] or [(0, 1)])
         capacity = self._capacity()
-        self.uniform = all(row.policy.uniform for row in rows)
+        self.uniform = not ragged and all(row.policy.uniform for row in rows)
         self.layers = layers
         self.shelf = Shelf(layers)
         self.cache = SlotCache(

@@ -15,7 +15,8 @@ def narrowed(cohort: Cohort, rows: Sequence[int]) -> Cohort:
     """The rows ``rows``, ascending, as a cohort of their own that goes on where the whole one stands."""
     index = torch.tensor(rows, device=cohort.device)
     left = [cohort.rows[row] for row in rows]
-    rest = Cohort(left, cohort.prompting, cohort.layers, cohort.device, [cohort.chunks[row] for row in rows])
+    chunks = [cohort.chunks[row] for row in rows]
+    rest = Cohort(left, cohort.prompting, cohort.layers, cohort.device, chunks, ragged=not cohort.uniform)
     rest.counts = [cohort.counts[row] for row in rows]
     rest.lengths = [cohort.lengths[row] for row in rows]
     rest.fed = cohort.fed[index, : rest.fed.shape[1]]

@@ -90,6 +90,18 @@ def test_several_policies_leave_a_cohort_one_by_one(model):
         assert (outcome.tokens, outcome.ledger) == (alone.tokens, alone.ledger)
 
 
+@pytest.mark.parametrize("first", [("ada_snapkv", "pyramidkv"), ("keydiff", "snapkv")], ids="-".join)
+def test_uniform_rows_outlive_ragged_ones_and_the_other_way_round(model, first):
+    """Once half of a cohort has finished, the rest may be of one kind only."""
+    names = ("ada_snapkv", "pyramidkv", "keydiff", "snapkv")
+    # Prompts of their own: rows that share one lie in a cohort of one kind from the start.
+    rows = [Row(prompt(48, n), policy(name), 40, 2 if name in first else 9) for n, name in enumerate(names)]
+    together = Engine(model).generate(rows, ONCE)
+    for row, outcome in zip(rows, together, strict=True):
+        (alone,) = Engine(model).generate([row], ONCE)
+        assert (outcome.tokens, outcome.ledger) == (alone.tokens, alone.ledger)
+
+
 def test_a_stop_of_the_row_ends_it_and_is_not_returned(model):
     (free,) = Engine(model).generate([Row(prompt(30), DENSE, 0, NEW)], BLOCKED)
     stop = free.tokens[3]
