@@ -56,7 +56,10 @@ def start(order: Order, settings: Mapping[str, Any]) -> None:
 
 
 def _watch(workers: list[_Worker], file: Path, environments: Sequence[Mapping[str, str]], retries: int) -> None:
-    """Until all have ended. Raises `UserError` with the words of a worker where one was refused its work."""
+    """Until all have ended. Raises `UserError` with the words of a worker where all were refused their work.
+
+    Raises RuntimeError where all ended in a mistake of ours: a sweep that stopped half-way must not look finished.
+    """
     while True:
         for place, worker in enumerate(workers):
             code = worker.process.poll()
@@ -68,8 +71,11 @@ def _watch(workers: list[_Worker], file: Path, environments: Sequence[Mapping[st
             break
         time.sleep(LOOKS)
     if all(worker.process.returncode > 0 for worker in workers):
-        said = workers[0].log.read_text().strip().splitlines()
-        raise UserError(said[-1] if said else f"All workers have failed: see {workers[0].log.parent}.")
+        first = min(workers, key=lambda worker: worker.process.returncode)  # 1 is a traceback, 2 a refusal
+        said = first.log.read_text().strip().splitlines()
+        if first.process.returncode == 1:
+            raise RuntimeError(f"All workers have failed, see {first.log}: {said[-1] if said else 'it is empty'}")
+        raise UserError(said[-1] if said else f"All workers have failed: see {first.log.parent}.")
 
 
 def _environment(number: int, count: int, gpus: Sequence[str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ import pytest
 from workers.small_sweeps import POLICIES, SAMPLES, order, table, times_stored, units_held, wait_until
 
 from harness.errors import UserError
+from harness.launchers import local
 from harness.launchers.launch import launch
 from harness.launchers.order import Order
 from harness.samples.prompts import Prompts
@@ -83,6 +84,15 @@ def test_workers_that_are_refused_their_work_end_the_sweep_with_their_sentence(m
     lost = Order(what.cells, what.results_dir, "cuda", what.limit, what.terms)
     with pytest.raises(UserError, match="device=cuda is not on this machine"):
         launched(lost, {**LOCAL, "workers": 1})
+
+
+def test_workers_that_fail_by_a_mistake_of_ours_do_not_look_refused(tmp_path):
+    """`make reproduce` goes on after exit code 2, which says that some cells cannot be run here."""
+    log = tmp_path / "worker-0.txt"
+    with log.open("wb") as stream:
+        process = subprocess.Popen([sys.executable, "-c", "raise IndexError('too many')"], stderr=stream)
+    with pytest.raises(RuntimeError, match=r"All workers have failed, see .*worker-0.txt: IndexError: too many"):
+        local._watch([local._Worker(0, process, log)], tmp_path, [], retries=0)
 
 
 def test_an_order_comes_back_as_it_was_written(model, tmp_path):
