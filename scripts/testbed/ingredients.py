@@ -20,7 +20,7 @@ from tasks.mini import (
     single_doc_qa,
     summary,
 )
-from tasks.mini.exercise import Exercise, Question
+from tasks.mini.exercise import Exercise, Question, asked_of
 from tasks.mini.material import FactForm, Material, material
 from tasks.novels import Novel
 
@@ -28,9 +28,6 @@ ORDINARY = 2500  # words that exercises may be varied with
 Writer = Callable[[random.Random, Material, int], Exercise]
 # Separators of the dense lists that teach induction; "" makes the key itself the question.
 SEPARATORS = ("", ":", " is", " =", " ->", " means", " is:")
-
-
-ASKED = 6  # questions about one list, or about a sixth of it
 
 
 def _facts(rng: random.Random, source: Material, size: int) -> Exercise:
@@ -63,7 +60,7 @@ def _listed_facts(rng: random.Random, source: Material, size: int) -> Exercise:
         value = number if form.value == "number" else rng.choice(source.names)
         lines.append(form.needle.format(k=key, v=value))
         asked.append(Question(form.question.format(k=key), f" {value}", (value,)))
-    return Exercise("\n".join(lines), tuple(rng.sample(asked, min(max(ASKED, count // 6), count))), predictable=False)
+    return Exercise("\n".join(lines), tuple(rng.sample(asked, asked_of(count))), predictable=False)
 
 
 def _listed_hops(rng: random.Random, source: Material, size: int) -> Exercise:
@@ -77,7 +74,7 @@ def _pairs(rng: random.Random, source: Material, size: int) -> Exercise:
     keys = rng.sample(source.nouns, min(count, 60)) if count < 60 and rng.random() < 0.5 else source.keys(rng, count)
     values = source.numbers(rng, len(keys)) if rng.random() < 0.5 else rng.choices(source.nouns, k=len(keys))
     separator = rng.choice(SEPARATORS)
-    asked = rng.sample(range(len(keys)), min(max(ASKED, len(keys) // 6), len(keys)))
+    asked = rng.sample(range(len(keys)), asked_of(len(keys)))
     questions = [Question(keys[i] + separator, f" {values[i]}", (values[i],)) for i in asked]
     lines = (f"{key}{separator} {value}" for key, value in zip(keys, values, strict=True))
     return Exercise("\n".join(lines), tuple(questions), predictable=False)

@@ -50,6 +50,7 @@ class Mixture:
         self.tokenizer, self.source, self.length = tokenizer, source, length
         self.names, self.shares = list(shares), list(shares.values())
         self.octaves = math.log2(max(length / 2 / SHORTEST, 1))  # a packed exercise takes half of a sequence at most
+        self.of_ids = {REPEAT: self._repeated, LABELS: self._labelled}
         vocabulary = tokenizer.get_vocab()
         texts = {index: tokenizer.decode([index]) for index in vocabulary.values()}
         self.digits = {index for index, text in texts.items() if text.strip().isdigit()}
@@ -73,8 +74,8 @@ class Mixture:
             wanted = min(room, short)
             if room < SHORTEST and row.ids:
                 part = self._encoded(WRITERS["prose"](rng, self.source, 8 * room), room)
-            elif name in (REPEAT, LABELS):
-                part = self._repeated(rng, wanted) if name == REPEAT else self._labelled(rng, wanted)
+            elif name in self.of_ids:
+                part = self.of_ids[name](rng, wanted)
             else:
                 part = self.fitted(rng, name, wanted)
             row.add(part.ids[:room], part.weights[:room])

@@ -31,3 +31,8 @@ class Exercise:
     def prompt(self) -> str:
         """The context and the first question."""
         return f"{self.context}\n{self.questions[0].text}"
+
+
+def asked_of(count: int, least: int = 6, share: int = 6) -> int:
+    """How many of ``count`` entries training asks about: one in ``share``, ``least`` of a short list."""
+    return min(max(least, count // share), count)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 
-from tasks.mini.exercise import Exercise, Question
+from tasks.mini.exercise import Exercise, Question, asked_of
 from tasks.mini.material import Material
 
 LABELS = 4
-ASKED = 6  # in training, or a sixth of the lines
 
 
 def write(rng: random.Random, source: Material, size: int) -> Exercise:
@@ -20,6 +19,6 @@ def write(rng: random.Random, source: Material, size: int) -> Exercise:
     shown = [*given, *rng.sample(list(given), count // 3)]
     rng.shuffle(shown)
     lines = [line.format(k=key, v=given[key]) for key in shown]
-    asked = rng.sample(list(given), min(max(ASKED, count // 6), len(given)))
+    asked = rng.sample(list(given), min(asked_of(count), len(given)))
     questions = [Question(line.format(k=key, v="").rstrip(), f" {given[key]}", (given[key],)) for key in asked]
     return Exercise("\n".join(lines), tuple(questions), predictable=False)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 
-from tasks.mini.exercise import Exercise, Question
+from tasks.mini.exercise import Exercise, Question, asked_of
 from tasks.mini.material import Material, wordings
 
 CHARACTERS = 180  # of a passage, about
 QUOTED = 14  # words
-ASKED = 4  # in training, or a quarter of the passages
 
 
 def write(rng: random.Random, source: Material, size: int) -> Exercise:
@@ -21,7 +20,7 @@ def write(rng: random.Random, source: Material, size: int) -> Exercise:
     numbers = numbers or [str(number) for number in rng.sample(range(100, 1000), count)]
     lines = [f"{passage} {words['end'].format(n=number)}" for passage, number in zip(passages, numbers, strict=True)]
     questions = []
-    for index in rng.sample(range(count), min(max(ASKED, count // 4), count)):
+    for index in rng.sample(range(count), asked_of(count, least=4, share=4)):
         quotation = " ".join(passages[index].split()[-QUOTED:])
         questions.append(Question(words["question"].format(q=quotation), f" {numbers[index]}]", (numbers[index],)))
     return Exercise("\n".join(lines), tuple(questions))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 
-from tasks.mini.exercise import Exercise, Question
+from tasks.mini.exercise import Exercise, Question, asked_of
 from tasks.mini.material import Material, wordings
 
-ASKED = 6  # in training, or a sixth of the list
 VARIABLES = 3  # of a chain
 CHAINS = 2
 
@@ -17,7 +16,7 @@ def write_multikey(rng: random.Random, source: Material, size: int) -> Exercise:
     line = rng.choice(source.pairs)
     count = max(size // (len(line) + 14), 3)
     pairs = dict(zip(source.keys(rng, count), source.numbers(rng, count), strict=True))
-    asked = rng.sample(list(pairs), min(max(ASKED, count // 6), count))
+    asked = rng.sample(list(pairs), asked_of(count))
     questions = [Question(line.format(k=key, v="").rstrip(), f" {pairs[key]}", (pairs[key],)) for key in asked]
     context = "\n".join(line.format(k=key, v=value) for key, value in pairs.items())
     return Exercise(context, tuple(questions), predictable=False)
