@@ -48,7 +48,7 @@ class Courier:
             self.letters.put_nowait(letter)
 
     def close(self) -> None:
-        """The last letter. Returns when the process has ended, after ``wait`` and `GRACE` seconds at the latest."""
+        """The last letter. Returns when the process has ended, after ``wait`` seconds and a few of `GRACE` at the latest."""
         end = time.monotonic() + self.wait + GRACE
         with contextlib.suppress(queue.Full):
             self.letters.put({"what": "close"}, timeout=self.wait)
@@ -57,6 +57,8 @@ class Courier:
             self.process.wait(max(0.0, end - time.monotonic()))
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a killed process is there until it is taken down
+                self.process.wait(GRACE)
             print(f"W&B did not end within {self.wait:g} s and was stopped; the rows are not touched.", file=sys.stderr)
         for thread in self.threads:
             thread.join(GRACE)
