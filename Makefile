@@ -45,7 +45,7 @@ check: $(READY)  ## format check, lint and type check only
 SCALE  ?= mini
 # Processes of one thread are faster on the small model than threads of one process; on GPUs there is one for each.
 WORKERS := $(if $(filter mini,$(SCALE)),launcher.workers=2)
-SWEEP   := scale=$(SCALE) launcher=local $(WORKERS) $(if $(MODEL),model=$(MODEL))
+SWEEP   := scale=$(SCALE) summary=false launcher=local $(WORKERS) $(if $(MODEL),model=$(MODEL))
 
 plan-%: $(READY)  ## plan-<paper>: what its sweep would feed and hold, before anything runs (MODEL=…, SCALE=full)
 	$(BIN)/python -m harness plan +exp=$*/all scale=$(SCALE) $(if $(MODEL),model=$(MODEL))
@@ -70,6 +70,7 @@ reference: $(READY)  ## keep what make reproduce gave under version control, in 
 	cp -r results/efficiency results/diagnostics results/reference/
 	$(BIN)/python -m harness.report paper=all results=results/reference
 	rm -f results/reference/reports/*/*.png results/reference/reports/*/*.svg  # the pages hold them
+	rm -f results/reference/reports/*/.made_from  # which is of this machine and this day
 
 costs: $(READY)  # the costs that the reports show: measured where they have not been
 	@ls results/efficiency/*.parquet > /dev/null 2>&1 || $(BIN)/python -m scripts.efficiency

@@ -20,6 +20,7 @@ from harness.published import PAPERS, claims
 from harness.store import load_rows
 from harness.terminal import console, say
 from harness.verdicts import Outcome, Scale, Verdict, verdicts
+from harness.verdicts.shelf import Shelf
 from policies import nearest
 
 SETTINGS = {"paper": "", "scale": "mini", "results_dir": "results"}
@@ -42,8 +43,9 @@ def run(arguments: Sequence[str]) -> None:
         say(
             f"There are no rows under {settings['results_dir']}/runs: run an experiment, `python -m harness list exps`."
         )
+    shelf = Shelf(rows)
     for paper, of_paper in asked.items():
-        _show(paper, verdicts(of_paper, rows, scale))
+        _show(paper, verdicts(of_paper, shelf, scale))
 
 
 def _settings(arguments: Sequence[str]) -> dict[str, str]:

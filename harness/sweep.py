@@ -43,7 +43,9 @@ def sweep(configs: Sequence[DictConfig]) -> None:
     logger = logger_of(OmegaConf.to_container(configs[0].logger, resolve=True), results_dir, name)
     done = swept(configs, logger)
     rows = done.finished.rows()
-    _report(done.finished, rows, name, results_dir, done.notes)
+    if configs[0].summary:
+        _report(rows, name, results_dir, done.notes)
+    _told(done.finished)
     logger.finished(rows)
     if problems := [*done.refused, *broken(rows)]:
         raise UserError(" ".join(problems))
@@ -97,16 +99,20 @@ def sorted_out(configs: Sequence[DictConfig], prompts: Prompts) -> tuple[list[As
     return asked, refusals
 
 
-def _report(done: Finished, rows: pd.DataFrame, name: str, results_dir: Path, notes: Sequence[str]) -> None:
+def _report(rows: pd.DataFrame, name: str, results_dir: Path, notes: Sequence[str]) -> None:
     page = results_dir / "reports" / f"{name}.html"
     page.parent.mkdir(parents=True, exist_ok=True)
     write_report(rows, page, title=name, notes=notes)
     show_summary(summary_table(rows))
+    say(f"Report: {page}")
+
+
+def _told(done: Finished) -> None:
     if done.computed:
         say(f"{done.computed} samples computed, {done.present} were there already.")
     else:
         say(f"Nothing to compute: all {done.present} samples were there already.")
-    say(f"Rows:   {done.store.root}\nReport: {page}")
+    say(f"Rows:   {done.store.root}")
 
 
 def broken(rows: pd.DataFrame) -> list[str]:

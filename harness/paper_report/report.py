@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
 
 from harness.figures.points import KEY, wanted
 from harness.paper_report.entries import Stored, entries, ours
+from harness.paper_report.freshness import is_fresh, made_from, mark
 from harness.paper_report.lookup import key_of
 from harness.paper_report.page import Page
 from harness.paper_report.write import write
@@ -20,12 +22,25 @@ from harness.verdicts.shelf import Shelf
 OURS = "ours"  # the page of what only we show
 
 
-def reported(papers: Sequence[str], results: Path, scale: Scale, out: Path) -> Iterator[Path]:
-    """Write ``<out>/<paper>/`` for each of these papers from the rows under ``results``; the pages' paths."""
-    rows = load_rows(results)
-    stored = Stored(results, rows, Shelf(rows), scale)
+def reported(papers: Sequence[str], results: Path, scale: Scale, out: Path) -> Iterator[tuple[Path, bool]]:
+    """Write ``<out>/<paper>/`` for each of these papers from the rows under ``results``; the pages' paths.
+
+    With each, whether it was written: a report whose rows, diagnostics, costs, sources and libraries are what they were
+    would come out the same, and is left as it is.
+    """
+    stamp = made_from(results, scale)
+
+    @cache
+    def stored() -> Stored:
+        rows = load_rows(results)
+        return Stored(results, rows, Shelf(rows), scale)
+
     for paper in papers:
-        yield write(page_of(paper, stored), out / paper)
+        stale = not is_fresh(out / paper, stamp)
+        if stale:
+            write(page_of(paper, stored()), out / paper)
+            mark(out / paper, stamp)
+        yield out / paper / "index.html", stale
 
 
 def page_of(paper: str, stored: Stored) -> Page:
@@ -38,7 +53,7 @@ def page_of(paper: str, stored: Stored) -> Page:
     if paper not in PAPERS:
         return Page(paper, stored.scale, commands, list(ours(paper, stored)), (), stored.rows, broken)
     found = list(entries(paper, stored))
-    decided = verdicts(claims(paper), stored.rows, stored.scale)
+    decided = verdicts(claims(paper), stored.shelf, stored.scale)
     return Page(paper, stored.scale, commands, found, decided, _rows_of(paper, stored), broken)
 
 

@@ -35,8 +35,9 @@ def run(arguments: Sequence[str]) -> None:
     asked = [*PAPERS, OURS] if given["paper"] == "all" else [given["paper"]]
     scale: Scale = "full" if given["scale"] == "full" else "mini"
     results = Path(given["results"])
-    for path in reported(asked, results, scale, Path(given["out"]) if given["out"] else results / "reports"):
-        say(f"Report: {path}")
+    out = Path(given["out"]) if given["out"] else results / "reports"
+    for path, written in reported(asked, results, scale, out):
+        say(f"Report: {path}{'' if written else ' (as it was: nothing has changed that it is made from)'}")
 
 
 def _settings(arguments: Sequence[str]) -> dict[str, str]:

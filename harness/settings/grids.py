@@ -64,21 +64,39 @@ def jobs(base: DictConfig, overrides: Sequence[str], scale: str, compose: Compos
         {key: value for key, value in point.items() if not {key, key.partition(".")[0]} & typed}
         for point in points(grids, scale)
     ]
-    nodes: dict[str, DictConfig] = {}
-    for point in {repr(sorted(point.items())): point for point in chosen}.values():
+    distinct = list({repr(sorted(point.items())): point for point in chosen}.values())
+    nodes = _nodes(distinct, beside, compose)
+    for point in distinct:
         config = plain.copy()
         with open_dict(config):
             for group in GROUPS:
-                own = [f"{key}={value}" for key, value in point.items() if key.partition(".")[0] == group]
-                if own:
-                    if (key := repr(own)) not in nodes:
-                        added = [each if each.startswith(f"{group}=") else f"++{each}" for each in own]
-                        nodes[key] = compose([*beside, *added])
-                    config[group] = nodes[key][group]
+                if own := _own(group, point):
+                    config[group] = nodes[own]
             for key, value in point.items():
                 if key.partition(".")[0] not in GROUPS:
                     config[key] = value
         yield config
+
+
+def _nodes(chosen: Sequence[Point], beside: Sequence[str], compose: Compose) -> dict[tuple[str, ...], DictConfig]:
+    """What each choice of a file gives, by its overrides.
+
+    Groups do not depend on each other, so one file of every group is composed at a time: most of the work of composing
+    is in the files that are always there.
+    """
+    wanted = {group: list(dict.fromkeys(own for point in chosen if (own := _own(group, point)))) for group in GROUPS}
+    nodes: dict[tuple[str, ...], DictConfig] = {}
+    for number in range(max(map(len, wanted.values()))):
+        together = {group: own[number] for group, own in wanted.items() if number < len(own)}
+        config = compose([*beside, *(override for own in together.values() for override in own)])
+        nodes |= {own: config[group] for group, own in together.items()}
+    return nodes
+
+
+def _own(group: str, point: Point) -> tuple[str, ...]:
+    """The overrides of a point that choose a file of this group, and those within it; none where the point leaves it."""
+    own = [f"{key}={value}" for key, value in point.items() if key.partition(".")[0] == group]
+    return tuple(each if each.startswith(f"{group}=") else f"++{each}" for each in own)
 
 
 def _crossed(grid: Mapping[str, Any]) -> Iterator[Point]:

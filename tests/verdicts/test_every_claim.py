@@ -10,6 +10,7 @@ from made_up_rows import rows_of
 from harness.published import PAPERS, Claim, claims
 from harness.published.names import labels, metrics, model, presets
 from harness.verdicts import verdict, verdicts
+from harness.verdicts.shelf import Shelf
 
 N = 9
 EVERY = [claim for paper in PAPERS for claim in claims(paper)]
@@ -57,7 +58,7 @@ def test_it_is_decided_from_the_cells_that_it_names(claim):
 
 def test_nothing_is_decided_without_rows():
     for paper in PAPERS:
-        for found in verdicts(claims(paper), pd.DataFrame(), "full"):
+        for found in verdicts(claims(paper), Shelf(pd.DataFrame()), "full"):
             asked = found.claim.comparison
             assert found.outcome == ("inconclusive" if asked else "not comparable"), found.claim.id
             assert found.reason
