@@ -59,7 +59,8 @@ def measure(paper: str, items: Sequence[str], scale: str, overrides: Sequence[st
             frames = diagnosed(models[each.cell.model], job, what)
             written(frames | {TEXT: text_of(job, prompts)}, job, store.root / each.cell.id)
         computed += len(missing)
-        say(f"{place} of {len(work)}: {each.cell.policy.name} on {each.cell.task.label}, {len(missing)} samples")
+        if missing:
+            say(f"{place} of {len(work)}: {each.cell.policy.name} on {each.cell.task.label}, {len(missing)} samples")
     return computed
 
 

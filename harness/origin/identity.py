@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from harness.origin import fingerprint, session_code, sources
@@ -54,13 +55,19 @@ def identity(cell: Cell) -> dict[str, Any]:
 
 def code(cell: Cell) -> dict[str, sources.Files]:
     """The files that decide the outputs of this cell and the hash of the code in each, by group."""
-    engine = (sources.ROOT / "harness" / "engine").glob("*.py")
     kind: Callable[..., object] = type(cell.task)
     return {
-        "engine": sources.hashed([*engine, *sources.of_modules(f"harness.{name}" for name in ENGINE)]),
+        "engine": dict(_engine()),
         "policy": policy_code(cell.policy),
         "task": sources.hashed(sources.behind(kind)),
     }
+
+
+@cache
+def _engine() -> sources.Files:
+    """The same for every cell of a process."""
+    engine = (sources.ROOT / "harness" / "engine").glob("*.py")
+    return sources.hashed([*engine, *sources.of_modules(f"harness.{name}" for name in ENGINE)])
 
 
 def policy_code(policy: Policy) -> sources.Files:

@@ -59,6 +59,7 @@ def hashed(files: Iterable[Path]) -> Files:
     return {label(file): of_code(file) for file in sorted(set(files))}
 
 
+@cache
 def label(file: Path) -> str:
     """The path within the repository; for other people's files the package and what follows."""
     if file.is_relative_to(ROOT):

@@ -94,7 +94,7 @@ def _nodes(chosen: Sequence[Point], beside: Sequence[str], compose: Compose) -> 
 
 
 def _own(group: str, point: Point) -> tuple[str, ...]:
-    """The overrides of a point that choose a file of this group, and those within it; none where the point leaves it."""
+    """The overrides of a point that choose a file of this group, and those within it; none where it chooses none."""
     own = [f"{key}={value}" for key, value in point.items() if key.partition(".")[0] == group]
     return tuple(each if each.startswith(f"{group}=") else f"++{each}" for each in own)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from harness.cells import Cell, reason_against_budget
 from harness.engine import Row
 from harness.engine.support import reason_against_model
+from harness.models import ModelSpec
 from harness.samples.prompts import Prompts
 from policies.shape import ModelShape
 
@@ -32,7 +34,7 @@ def told(refusals: Iterable[Refusal], opening: str) -> list[str]:
 
 def reason_against_cell(cell: Cell, prompts: Prompts) -> str:
     """Why this cell cannot be run on its model and its task's prompts, as a sentence; empty where it can."""
-    shape = cell.model.shape()
+    shape = _shape(cell.model)
     if reason := reason_against_model(cell.policy, shape):
         return reason
     samples = prompts.under(cell)
@@ -48,6 +50,12 @@ def reason_against_cell(cell: Cell, prompts: Prompts) -> str:
             f"one prompt where {HINDSIGHT_AT_MOST // 2**30} are allowed: use larger blocks or shorter prompts."
         )
     return ""
+
+
+@cache
+def _shape(model: ModelSpec) -> ModelShape:
+    """Read once for the thousands of cells of a sweep."""
+    return model.shape()
 
 
 def hindsight_bytes(cell: Cell, row: Row, shape: ModelShape) -> int:

@@ -48,7 +48,7 @@ class Courier:
             self.letters.put_nowait(letter)
 
     def close(self) -> None:
-        """The last letter. Returns when the process has ended, after ``wait`` seconds and a few of `GRACE` at the latest."""
+        """The last letter. Returns when the process has ended, after ``wait`` seconds and a few at the latest."""
         end = time.monotonic() + self.wait + GRACE
         with contextlib.suppress(queue.Full):
             self.letters.put({"what": "close"}, timeout=self.wait)
