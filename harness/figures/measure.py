@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -94,12 +95,14 @@ def _configs(paper: str, item: str, inside: Inside, scale: str, overrides: Seque
     if not inside.diagnostics:
         return
     typed = [f"+exp={paper}/{experiment(item)}", f"scale={scale}", *overrides]
-
-    def composed(given: Sequence[str]) -> DictConfig:
-        return compose("config", overrides=list(given))
-
-    for job in written_out(composed(typed), typed, scale, composed):
+    for job in written_out(_composed(tuple(typed)), typed, scale, lambda given: _composed(tuple(given))):
         plain: Any = OmegaConf.to_container(job, resolve=True)
         yield {str(key): value for key, value in plain.items()}
         if inside.of_dense:
             return
+
+
+@cache
+def _composed(overrides: tuple[str, ...]) -> DictConfig:
+    """Figures share most of their policies and tasks."""
+    return compose("config", overrides=list(overrides))

@@ -57,7 +57,6 @@ def jobs(base: DictConfig, overrides: Sequence[str], scale: str, compose: Compos
     Each file of ``conf/`` is composed once for all jobs that choose it: a paper has thousands of jobs.
     """
     grids: Any = OmegaConf.to_container(base.grids)
-    plain = OmegaConf.masked_copy(base, [key for key in base if key not in ("grids", "hydra")])
     beside = [override for override in overrides if override.partition("=")[0].lstrip("+") != "exp"]
     typed = {override.partition("=")[0].lstrip("+~").partition("@")[0] for override in overrides}
     chosen = [
@@ -66,6 +65,8 @@ def jobs(base: DictConfig, overrides: Sequence[str], scale: str, compose: Compos
     ]
     distinct = list({repr(sorted(point.items())): point for point in chosen}.values())
     nodes = _nodes(distinct, beside, compose)
+    replaced = {group for group in GROUPS if all(_own(group, point) for point in distinct)}  # not copied each time
+    plain = OmegaConf.masked_copy(base, [key for key in base if key not in ("grids", "hydra", *replaced)])
     for point in distinct:
         config = plain.copy()
         with open_dict(config):

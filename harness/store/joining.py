@@ -1,7 +1,7 @@
 """Many small tables with their labels as one pandas frame.
 
-Done in arrow and converted once: thousands of small frames take twice as long to put together, and leave text columns in
-thousands of pieces, which makes every filter on the whole fifty times as slow.
+Done in arrow and converted once: thousands of small frames take twice as long to put together, and leave text columns
+in thousands of pieces, which makes every filter on the whole fifty times as slow.
 """
 
 from __future__ import annotations
