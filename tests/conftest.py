@@ -2,4 +2,4 @@
 
 import torch
 
-torch.set_num_threads(2)
+torch.set_num_threads(1)
