@@ -41,6 +41,14 @@ def test_one_cell_gives_rows_a_table_and_a_page(harness, tmp_path):
     assert "caote_snapkv" in page
 
 
+def test_without_a_summary_there_are_rows_only(harness, tmp_path):
+    printed = harness("limit=1", "summary=false", *SMALL)
+    assert "1 samples computed" in printed
+    assert "interval" not in printed
+    assert len(load_rows(tmp_path)) == 1
+    assert not list(tmp_path.rglob("*.html"))
+
+
 def test_a_sweep_is_one_set_of_cells_without_duplicates(harness, tmp_path):
     # dense ignores the budget, and h2o is h2o/keydiff: 2 budgets x (h2o, sink) + dense
     harness("-m", "policy=dense,h2o,h2o/keydiff,sink", "budget=48,96", *SMALL)

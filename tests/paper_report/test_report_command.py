@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from paper_rows import rows_of
 
 from harness.paper_report.entries import Stored, entries
+from harness.paper_report.freshness import is_fresh, made_from, mark
 from harness.published import PAPERS, claims, items
 from harness.report import __main__ as command
 from harness.store import Store
@@ -79,6 +81,37 @@ def test_a_second_run_writes_the_same_bytes(written):
     first = files_of(written["once"])
     assert {"index.html", "table_1.md", "table_1.tex", "table_1.csv", "verdicts.csv"} <= set(first)
     assert files_of(written["again"]) == first
+
+
+def test_a_report_is_written_again_only_where_it_would_come_out_otherwise(written, report, tmp_path):
+    rows, out = written["once"].parents[1], tmp_path / "keydiff"
+    shutil.copytree(written["once"], out)
+    before = {file: file.stat().st_mtime_ns for file in out.iterdir()}
+    code, said = report("paper=keydiff", f"results={rows / 'rows'}", f"out={tmp_path}")
+    assert (code, said.count("as it was")) == (0, 1)
+    assert {file: file.stat().st_mtime_ns for file in out.iterdir()} == before
+    code, said = report("paper=keydiff", f"results={rows / 'other'}", f"out={tmp_path}")
+    assert (code, said.count("as it was")) == (0, 0)
+    assert files_of(out) == files_of(written["changed"])
+
+
+def test_what_a_report_is_made_from_is_rows_diagnostics_costs_and_scale(tmp_path):
+    store_of(rows_of("keydiff", "Table 1").head(3), tmp_path)
+    stamps = [made_from(tmp_path, "mini"), made_from(tmp_path, "full")]
+    for folder in ("diagnostics", "efficiency"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "some.parquet").write_bytes(b"1")
+        stamps.append(made_from(tmp_path, "mini"))
+    (part, *_) = sorted(tmp_path.glob("runs/*/part-*"))
+    part.unlink()
+    stamps.append(made_from(tmp_path, "mini"))
+    assert len(set(stamps)) == len(stamps)
+    assert made_from(tmp_path, "mini") == stamps[-1]
+    mark(tmp_path, stamps[-1])
+    assert not is_fresh(tmp_path, stamps[-1])  # there is no page
+    (tmp_path / "index.html").touch()
+    assert is_fresh(tmp_path, stamps[-1])
+    assert not is_fresh(tmp_path, stamps[0])
 
 
 def test_one_row_changes_what_depends_on_it_and_nothing_else(written):
