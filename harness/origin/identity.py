@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.origin import fingerprint, session_code, sources
@@ -57,17 +58,17 @@ def code(cell: Cell) -> dict[str, sources.Files]:
     """The files that decide the outputs of this cell and the hash of the code in each, by group."""
     kind: Callable[..., object] = type(cell.task)
     return {
-        "engine": dict(_engine()),
+        "engine": sources.hashed(_engine()),
         "policy": policy_code(cell.policy),
         "task": sources.hashed(sources.behind(kind)),
     }
 
 
 @cache
-def _engine() -> sources.Files:
-    """The same for every cell of a process."""
+def _engine() -> tuple[Path, ...]:
+    """The files that every cell passes through."""
     engine = (sources.ROOT / "harness" / "engine").glob("*.py")
-    return sources.hashed([*engine, *sources.of_modules(f"harness.{name}" for name in ENGINE)])
+    return (*engine, *sources.of_modules(f"harness.{name}" for name in ENGINE))
 
 
 def policy_code(policy: Policy) -> sources.Files:
