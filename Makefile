@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: costs reference efficiency help setup demo test test-all test-commands test-parts check notebooks docs serve bench testbed reproduce format clean
+.PHONY: costs reference efficiency help setup demo test test-all test-commands test-parts test-of-readme test-of-docs check notebooks docs serve bench testbed reproduce format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,8 +34,11 @@ test-commands: $(READY)
 test-parts: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARTS)
 
-test-all: test  ## and every command of README and docs as it stands (half an hour)
-	$(BIN)/python -m pytest -m whole tests
+test-all: test  ## and every command of README and docs as it stands
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-of-readme test-of-docs
+
+test-of-readme test-of-docs: test-of-%: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m whole tests/documented/test_commands_of_$*.py --durations=12
 
 check: $(READY)  ## format check, lint and type check only
 	$(BIN)/ruff format --check .

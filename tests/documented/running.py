@@ -1,0 +1,50 @@
+"""Commands of README and docs, run as their reader would run them, in a copy of the repository."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from documented.commands import documented, elsewhere, filled
+
+# Ends with a sentence and exit code 2 where nothing can be fetched; the sentence names what is missing.
+NEEDS_THE_HUB = {
+    "model.path=Qwen/Qwen2.5-3B-Instruct": "Qwen2.5-3B-Instruct",
+    "scripts.fetch_data longbench --from hub": "THUDM/LongBench",
+    "task=lm_eval/arc_easy,lm_eval/gsm8k": "arc_easy",
+    "--tasks gsm8k": "gsm8k",
+}
+# Whole sweeps for which one sample of each cell says the same.
+ONE_SAMPLE = ("+exp=ours/all", "/table_", "keydiff/all scale=mini", "exp=quickstart")
+
+
+def commands(of_readme: bool) -> pytest.MarkDecorator:
+    """Every command of the README, or of the other pages, as parameters of a test."""
+    chosen = [(page, each) for page, each in documented() if not elsewhere(each) and (page == "README.md") == of_readme]
+    return pytest.mark.parametrize(("page", "command"), chosen, ids=[command for _, command in chosen])
+
+
+def run(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
+    path = f"{folder / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    alone = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "PYTHONPATH": str(folder), "PATH": path}
+    return subprocess.run(
+        ["bash", "-c", command], cwd=folder, env={**os.environ, **alone}, capture_output=True, text=True, check=False
+    )
+
+
+def does_what_its_page_says(page: str, command: str, clone: Path, two_cells: Mapping[str, str]) -> None:
+    """Run it; fail with what it said where it ends otherwise than its page lets the reader expect."""
+    whole = filled(command, **two_cells)
+    if any(words in whole for words in ONE_SAMPLE) and " plan " not in whole:
+        whole += " limit=1"
+    done = run(clone, whole)
+    assert "Traceback" not in done.stdout + done.stderr, f"{page}: {whole}\n{done.stderr}"
+    missing = next((name for words, name in NEEDS_THE_HUB.items() if words in command), None)
+    if missing:
+        assert done.returncode == 2, done.stdout
+        assert missing in done.stdout + done.stderr
+    else:
+        assert done.returncode == 0, f"{page}: {whole}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
