@@ -11,6 +11,7 @@ from typing import Any
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
+from harness.plain_words import errors_in_plain_words
 from scripts.testbed import loop
 from scripts.testbed.export import export
 
@@ -20,9 +21,10 @@ def main(config: DictConfig) -> None:
     """Trains to the end of the plan, evaluates and exports."""
     settings: Any = OmegaConf.to_container(config, resolve=True)
     folder = Path(settings["out"])
-    if not settings["export"]:
-        loop.train(settings, folder)
-    print(f"exported to {export(settings, folder)}")
+    with errors_in_plain_words():
+        if not settings["export"]:
+            loop.train(settings, folder)
+        print(f"exported to {export(settings, folder)}")
 
 
 if __name__ == "__main__":

@@ -44,6 +44,8 @@ def run(arguments: Sequence[str]) -> None:
             own[name] = value
         else:
             others.append(argument)
+    if not own["paper"]:
+        raise UserError(f"Say which paper's figures are meant: paper={PAPERS[0]}, or paper=all for every one.")
     if own["paper"] not in (*PAPERS, ALL):
         raise UserError(f"There is no paper called '{own['paper']}'. {nearest(own['paper'], (*PAPERS, ALL))}")
     if own["scale"] not in SCALES:

@@ -50,6 +50,8 @@ def _settings(arguments: Sequence[str]) -> dict[str, str]:
             raise UserError(f"There is no setting '{name}'. {nearest(name, SETTINGS)}")
         given[name] = value
     papers = (*PAPERS, OURS, "all")
+    if not given["paper"]:
+        raise UserError(f"Say which paper the report is of: paper={PAPERS[0]}, or paper=all for every one.")
     if given["paper"] not in papers:
         raise UserError(f"There is no paper called '{given['paper']}'. {nearest(given['paper'], papers)}")
     if given["scale"] not in get_args(Scale):

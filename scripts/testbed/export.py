@@ -12,6 +12,7 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 import tasks
+from harness.user_error import UserError
 from scripts.testbed import network, optimisers, words
 from scripts.testbed.card import card
 from scripts.testbed.evaluate import evaluate
@@ -24,8 +25,14 @@ from tasks.mini.material import material
 def export(config: Mapping[str, Any], folder: Path) -> Path:
     """Writes ``folder``/export from the checkpoint, evaluates what was written, and adds its card.
 
-    Weights are bfloat16; the numbers are measured after that rounding, in float32.
+    Weights are bfloat16; the numbers are measured after that rounding, in float32. Raises `UserError` where there is no
+    checkpoint.
     """
+    if not (folder / CHECKPOINT).is_file():
+        raise UserError(
+            f"There is nothing to export: {folder / CHECKPOINT} is not there. Train first (make testbed), or say where "
+            "the checkpoint lies with out=<folder>."
+        )
     plan = Plan.parse(config)
     model = network.build(config["model"], config["seed"])
     step = optimisers.load(folder / CHECKPOINT, model, optimisers.Optimisers(model, config["optimisers"]))

@@ -37,6 +37,7 @@ ELSEWHERE = {
     "python -m scripts.bench peer": "needs another environment; tests/scripts has its parts",
     "python -m scripts.efficiency": "is make efficiency",
     "ray start": "needs machines; tests/workers starts two nodes on one",
+    "kvreplica policy=cao<Tab>": "is a key; tests/cli/test_doctor_and_completion.py presses it",
     "wandb ": "needs an account; tests/wandb_logger reads the offline folder back",
     "pip install": "is the Makefile's",
     "python -m harness +exp=quickstart launcher=ray": "tests/workers/test_ray.py",

@@ -36,6 +36,7 @@ def test_what_is_stored_is_not_measured_again_and_is_drawn(call, tmp_path):
 
 
 CASES = {
+    "no paper": ([], "Say which paper's figures are meant: paper=keydiff"),
     "paper": (["paper=keydif"], "There is no paper called 'keydif'. Did you mean keydiff?"),
     "item": (["paper=kvec", "item=figure_9"], "kvec has no figure called 'figure_9'."),
     "scale": (["paper=kvec", "scale=small"], "There is no scale called 'small'."),

@@ -185,7 +185,7 @@ def test_the_page_needs_no_network_and_no_link_of_it_is_dead(written):
     ("arguments", "words"),
     [
         (["paper=keydif"], "keydiff"),
-        ([], "There is no paper called ''"),
+        ([], "Say which paper the report is of: paper=keydiff"),
         (["paper=keydiff", "scale=middle"], "There is no scale called 'middle'"),
         (["paper=keydiff", "result=x"], "results"),
         (["paper=keydiff", "results=/nowhere/at/all"], "There is no folder /nowhere/at/all"),

@@ -11,8 +11,9 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from harness.user_error import UserError
 from scripts.testbed import loop, network, words
-from scripts.testbed.export import write
+from scripts.testbed.export import export, write
 from scripts.testbed.five_gram import FiveGram
 from scripts.testbed.ingredients import WRITERS
 from scripts.testbed.mixture import ANSWER, FIRST, Mixture
@@ -140,6 +141,11 @@ def test_what_is_exported_loads_in_transformers_with_its_tokenizer(folder, tmp_p
     ids = tokenizer.encode(text)
     assert ids[0] == loaded.config.bos_token_id == tokenizer.bos_token_id
     assert tokenizer.decode(ids, skip_special_tokens=True) == text
+
+
+def test_an_export_before_any_training_says_what_to_do(tmp_path):
+    with pytest.raises(UserError, match=r"There is nothing to export: .*checkpoint.pt is not there. Train first"):
+        export({}, tmp_path)
 
 
 def test_digits_are_tokens_of_their_own_and_the_first_holds_the_space(tokenizer):
