@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-from harness.listing import CONF
 from harness.origin.fingerprint import of_data
+from harness.origin.sources import ROOT
 from harness.store import rows_fingerprint
 from harness.store.writing import write_atomically
 
-ROOT = CONF.parent
 OURS = ("harness", "tasks", "policies", "conf", "results/published")  # folders of the project
 LIBRARIES = ("jinja2", "matplotlib", "numpy", "pandas", "pyarrow")
 BESIDE_ROWS = ("diagnostics", "efficiency")  # folders of results that reports show too
@@ -44,13 +42,9 @@ def mark(report: Path, stamp: str) -> None:
 
 
 def _content(folder: Path) -> str:
+    """Of every file below, under its path, but for what Python caches."""
     digest = hashlib.sha256()
-    for file in _files(folder):
+    for file in sorted(file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts):
         digest.update(f"{file.relative_to(folder)}\0".encode())
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """Every file below, in one order, but for what Python caches."""
-    yield from sorted(file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts)

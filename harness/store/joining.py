@@ -6,7 +6,7 @@ in thousands of pieces, which makes every filter on the whole fifty times as slo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -29,18 +29,20 @@ def one_frame(tables: Sequence[pa.Table]) -> pd.DataFrame:
     """
     if not tables:
         return pd.DataFrame()
-    names = list(dict.fromkeys(name for table in tables for name in table.column_names))
-    mixed = [name for name in names if _is_mixed(name, tables)]
+    kinds: dict[str, set[pa.DataType]] = {}
+    for table in tables:
+        for column in table.schema:
+            kinds.setdefault(column.name, set()).add(column.type)
+    mixed = [name for name, types in kinds.items() if _is_mixed(types)]
     alike = [table.drop_columns([name for name in mixed if name in table.column_names]) for table in tables]
     frame: pd.DataFrame = pa.concat_tables(alike, promote_options="permissive").combine_chunks().to_pandas()
-    return frame.assign(**{name: _objects(name, tables) for name in mixed})[names]
+    return frame.assign(**{name: _objects(name, tables) for name in mixed})[list(kinds)]
 
 
-def _is_mixed(name: str, tables: Sequence[pa.Table]) -> bool:
-    """Whether no type of arrow holds what this column is in all tables."""
-    types = {table.schema.field(name).type for table in tables if name in table.column_names}
+def _is_mixed(types: Collection[pa.DataType]) -> bool:
+    """Whether no type of arrow holds all of these."""
     try:
-        pa.unify_schemas([pa.schema([(name, kind)]) for kind in types], promote_options="permissive")
+        pa.unify_schemas([pa.schema([("column", kind)]) for kind in types], promote_options="permissive")
     except pa.ArrowException:
         return True
     return False

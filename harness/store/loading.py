@@ -26,7 +26,7 @@ def load_rows(results_dir: str | Path = "results") -> pd.DataFrame:
 def rows_fingerprint(results_dir: str | Path) -> str:
     """16 hex digits that are the same as long as `load_rows` gives the same rows.
 
-    Parts are not read, as their names are checksums: thousands of cells take a second.
+    Parts are not read, as their names are checksums.
     """
     store, one_file = _places(results_dir)
     if one_file:

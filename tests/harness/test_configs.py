@@ -62,19 +62,18 @@ def test_every_model_has_a_name_and_a_place(name):
 
 
 @pytest.mark.parametrize("name", names("exp"))
-def test_every_experiment_opens_with_what_it_replicates_and_every_value_of_it_makes_a_cell(name):
+def test_every_experiment_opens_with_what_it_replicates_and_every_job_of_it_is_a_cell(name):
     text = (CONF / "exp" / f"{name}.yaml").read_text()
     for heading in ("Paper", "Expected", "Hardware", "Cost"):
         assert re.search(rf"^# {heading}: ", text, re.MULTILINE), heading
     config = composed(f"+exp={name}", with_hydra=True)
     params = config.hydra.sweeper.params or {}
     parser = OverridesParser.create()
-    swept = [
-        [f"{key}={value}" for value in parser.parse_override(f"{key}={values}").sweep_string_iterator()]
-        for key, values in params.items()
-    ]
-    for number in range(max(map(len, swept), default=1)):
-        job = [values[number % len(values)] for values in swept]
+    jobs: list[list[str]] = [[]]
+    for key, values in params.items():
+        override = parser.parse_override(f"{key}={values}")
+        jobs = [[*job, f"{key}={value}"] for job in jobs for value in override.sweep_string_iterator()]
+    for job in jobs:
         Cell.parse(OmegaConf.to_container(composed(f"+exp={name}", "data=fixture", *job), resolve=True))
 
 
