@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from math import isqrt
 
 from tasks.mini import (
     code,
@@ -24,6 +25,8 @@ from tasks.mini.exercise import Exercise, Question, asked_of
 from tasks.mini.material import FactForm, Material, material
 from tasks.novels import Novel
 
+SHORTEST_LINE = 16  # characters with a key of its own
+FEWEST = 8  # nouns
 ORDINARY = 2500  # words that exercises may be varied with
 Writer = Callable[[random.Random, Material, int], Exercise]
 # Separators of the dense lists that teach induction; "" makes the key itself the question.
@@ -68,10 +71,16 @@ def _listed_hops(rng: random.Random, source: Material, size: int) -> Exercise:
     return multi_doc_qa.write(rng, source, 0, chains=min(max(size // 270, 2), 12))
 
 
+def _listed_count(rng: random.Random, source: Material, size: int) -> Exercise:
+    """Passages of a few words: how many there are."""
+    return passage_count.write(rng, source, rng.randint(40, max(min(size, 500), 41)))
+
+
 def _pairs(rng: random.Random, source: Material, size: int) -> Exercise:
     """A dense list of keys of one or two words, with numbers or words for values."""
     count = max(size // 22, 2)
-    keys = rng.sample(source.nouns, min(count, 60)) if count < 60 and rng.random() < 0.5 else source.keys(rng, count)
+    single = count <= len(source.nouns) and rng.random() < 0.5
+    keys = rng.sample(source.nouns, count) if single else source.keys(rng, count)
     values = source.numbers(rng, len(keys)) if rng.random() < 0.5 else rng.choices(source.nouns, k=len(keys))
     separator = rng.choice(SEPARATORS)
     asked = rng.sample(range(len(keys)), asked_of(len(keys)))
@@ -98,17 +107,24 @@ LABEL_LINES = (
 
 
 def _varied(write: Writer) -> Writer:
-    """The same exercise with ordinary words for keys and labels, so that words are read and not remembered."""
+    """The same exercise with ordinary words for keys, names and labels, so that words are read and not remembered.
+
+    Few words make many keys: one word alone does not tell which is meant.
+    """
 
     def varied(rng: random.Random, source: Material, size: int) -> Exercise:
-        words = rng.sample(ordinary(source.novels), 164)
+        words = rng.sample(ordinary(source.novels), 204)
+        most = 2 * (size // SHORTEST_LINE + 8)  # so many keys can be asked for, and as many again must be there
+        firsts = rng.randint(min(isqrt(most) + 1, 60), 60)
+        seconds = rng.randint(min(most // firsts + FEWEST, 80), 80)
         names = {"a": words[-1].title(), "b": rng.choice([words[-2], words[-2].title()])}
         lines = [line.format(**names, k="{k}", v="{v}") for line in LABEL_LINES]
         changed = replace(
             source,
-            adjectives=tuple(words[:60]),
-            nouns=tuple(words[60:140]),
-            labels=tuple(words[140:160]),
+            adjectives=tuple(words[:firsts]),
+            nouns=tuple(words[60 : 60 + seconds]),
+            names=tuple(words[140:180]),
+            labels=tuple(words[180:200]),
             label_lines=tuple(lines),
         )
         return write(rng, changed, size)
@@ -166,15 +182,17 @@ INGREDIENTS: dict[str, Writer] = {
 }
 # The same formats with fewer forms or other words: for mixtures only.
 LISTED = {"listed_facts": _listed_facts, "listed_hops": _listed_hops}
+COUNTED = {"listed_count": _listed_count}
 CHOSEN = {
     name.replace("facts", f"{kind}_facts"): _only(write, wanted)
     for name, write in {"facts": _facts, "listed_facts": _listed_facts}.items()
     for kind, wanted in {"asked": _asked, "far": _far}.items()
 }
 WORDED: dict[str, Writer] = {
-    name: INGREDIENTS[name] for name in ("facts", "hops", "few_shot", "multikey", "multivalue", "chains", "pairs")
+    name: INGREDIENTS[name]
+    for name in ("facts", "hops", "few_shot", "code", "multikey", "multivalue", "variables", "chains", "pairs")
 }
 VARIANTS: dict[str, Writer] = (
-    LISTED | CHOSEN | {f"varied_{name}": _varied(write) for name, write in (WORDED | LISTED | CHOSEN).items()}
+    LISTED | COUNTED | CHOSEN | {f"varied_{name}": _varied(write) for name, write in (WORDED | LISTED | CHOSEN).items()}
 )
 WRITERS = INGREDIENTS | VARIANTS

@@ -15,8 +15,8 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from scripts.testbed import feed, network, optimisers, probe, words
-from scripts.testbed.mixture import FIRST
 from scripts.testbed.plan import Plan
+from scripts.testbed.weighted import FIRST
 from tasks.mini.material import material
 
 CHECKPOINT = "checkpoint.pt"

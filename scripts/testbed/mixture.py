@@ -5,42 +5,19 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 import tokenizers
 
 from scripts.testbed.ingredients import WRITERS
+from scripts.testbed.weighted import ANSWER, ASKING, BOS, FIRST, PROSE, RANDOM, Tokens
+from scripts.testbed.word_lists import WORD_LISTS, WordLists
 from tasks.mini.exercise import Exercise
 from tasks.mini.material import Material
 
-FIRST = 16.0  # loss weights: the first token of an answer, which says whether the right place was found,
-ANSWER = 8.0  # and the tokens after it
-PROSE = 1.0
-RANDOM = 0.1  # words and numbers drawn at random, where they stand for the first time
-ASKING = 0.3  # the text of a question
-REPEAT = "repeat"  # ingredients that are made of token ids: lists of random words, repeated,
-LABELS = "labels"  # and lines of random words with a label that comes back with them
 CHARACTERS = 4.0  # of a token, first guess
 SHORTEST = 48  # tokens of an exercise
 PACKED = 0.35  # share of sequences that hold several short exercises instead of one long one
-BOS = 0
-
-
-@dataclass
-class Tokens:
-    """Ids with the loss weight of each."""
-
-    ids: list[int] = field(default_factory=list)
-    weights: list[float] = field(default_factory=list)
-
-    def add(self, ids: list[int], weights: list[float]) -> None:
-        """Tokens and their loss weights, behind those before."""
-        self.ids += ids
-        self.weights += weights
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
 
 class Mixture:
@@ -50,12 +27,8 @@ class Mixture:
         self.tokenizer, self.source, self.length = tokenizer, source, length
         self.names, self.shares = list(shares), list(shares.values())
         self.octaves = math.log2(max(length / 2 / SHORTEST, 1))  # a packed exercise takes half of a sequence at most
-        self.of_ids = {REPEAT: self._repeated, LABELS: self._labelled}
-        vocabulary = tokenizer.get_vocab()
-        texts = {index: tokenizer.decode([index]) for index in vocabulary.values()}
-        self.digits = {index for index, text in texts.items() if text.strip().isdigit()}
-        # Random lists take any whole word of the vocabulary, the held-out ones too, as plain vocabulary items.
-        self.words = sorted(i for i, text in texts.items() if text.startswith(" ") and text.strip().isalpha())
+        self.lists = WordLists.of(tokenizer)
+        self.digits = {index for kind in self.lists.digits for index in kind}
 
     def batch(self, seed: str, sequences: int) -> tuple[np.ndarray, np.ndarray]:
         """Ids [sequences, length + 1] and the weights of all but the first token of each [sequences, length]."""
@@ -74,8 +47,8 @@ class Mixture:
             wanted = min(room, short)
             if room < SHORTEST and row.ids:
                 part = self._encoded(WRITERS["prose"](rng, self.source, 8 * room), room)
-            elif name in self.of_ids:
-                part = self.of_ids[name](rng, wanted)
+            elif name in WORD_LISTS:
+                part = WORD_LISTS[name](self.lists, rng, wanted)
             else:
                 part = self.fitted(rng, name, wanted)
             row.add(part.ids[:room], part.weights[:room])
@@ -117,30 +90,3 @@ class Mixture:
         if answered:
             row.add(end, [ANSWER] * len(end))
         return row if answered or not exercise.questions else Tokens()
-
-    def _repeated(self, rng: random.Random, tokens: int) -> Tokens:
-        """A list of random words, then the list again and again, whole or in part."""
-        count = rng.randint(4, max(5, min(tokens // 2, 64)))
-        words = rng.choices(self.words, k=count)
-        row = Tokens([BOS, *words], [RANDOM] * (count + 1))
-        whole = rng.random() < 0.5
-        while len(row) < tokens:
-            start = 0 if whole else rng.randrange(count)
-            part = words[start : start + (count if whole else rng.randint(3, 20))]
-            # Where a part begins cannot be known, unless the list is repeated whole.
-            row.add(part, [ANSWER if whole else RANDOM] + [ANSWER] * (len(part) - 1))
-        return Tokens(row.ids[:tokens], row.weights[:tokens])
-
-    def _labelled(self, rng: random.Random, tokens: int) -> Tokens:
-        """Two random words, a separator and a label in each line; where words come again their label is the answer."""
-        keys = [rng.sample(self.words, 2) for _ in range(rng.randint(3, max(4, tokens // 9)))]
-        names = rng.sample(self.words, rng.randint(2, 6))
-        labels = [rng.choice(names) for _ in keys]
-        head, tail = ([rng.choice(self.words)] if rng.random() < 0.7 else [] for _ in range(2))
-        row, seen = Tokens([BOS], [RANDOM]), set()
-        while len(row) < tokens:
-            which = rng.randrange(len(keys))
-            row.add([*head, *keys[which], *tail], [RANDOM] * (len(head) + 2 + len(tail)))
-            row.add([labels[which]], [FIRST if which in seen else RANDOM])
-            seen.add(which)
-        return Tokens(row.ids[:tokens], row.weights[:tokens])

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from scripts.testbed.ingredients import INGREDIENTS
-from scripts.testbed.mixture import FIRST, Mixture
+from scripts.testbed.mixture import Mixture
+from scripts.testbed.weighted import FIRST
 from tasks.mini.material import material
 
 

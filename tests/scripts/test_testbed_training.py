@@ -16,8 +16,10 @@ from scripts.testbed import loop, network, words
 from scripts.testbed.export import export, write
 from scripts.testbed.five_gram import FiveGram
 from scripts.testbed.ingredients import WRITERS
-from scripts.testbed.mixture import ANSWER, FIRST, Mixture
+from scripts.testbed.mixture import Mixture
 from scripts.testbed.plan import Plan
+from scripts.testbed.weighted import ANSWER, FIRST, RANDOM
+from scripts.testbed.word_lists import WORD_LISTS, WordLists
 from tasks.mini.material import material
 
 ROOT = Path(__file__).parents[2]
@@ -162,9 +164,9 @@ def test_every_key_word_is_one_token(tokenizer):
 
 @pytest.mark.parametrize("length", [64, 300])
 def test_batches_are_full_and_the_same_every_time(tokenizer, length):
-    mixture = Mixture(tokenizer, material("train"), dict.fromkeys([*WRITERS, "repeat", "labels"], 1.0), length)
+    mixture = Mixture(tokenizer, material("train"), dict.fromkeys([*WRITERS, *WORD_LISTS], 1.0), length)
     ids, weights = mixture.batch("0/1/2", 12)
-    again = Mixture(tokenizer, material("train"), dict.fromkeys([*WRITERS, "repeat", "labels"], 1.0), length)
+    again = Mixture(tokenizer, material("train"), dict.fromkeys([*WRITERS, *WORD_LISTS], 1.0), length)
     assert ids.shape == (12, length + 1)
     assert weights.shape == (12, length)
     assert np.array_equal(ids, again.batch("0/1/2", 12)[0])
@@ -183,12 +185,39 @@ def test_an_exercise_in_pieces_has_the_tokens_of_its_text_and_its_answers_count_
 
 
 def test_a_label_is_an_answer_where_its_words_came_before_with_it(tokenizer):
-    mixture = Mixture(tokenizer, material("train"), {"labels": 1.0}, 200)
-    part = mixture._labelled(random.Random(3), 200)
+    part = WordLists.of(tokenizer).labels(random.Random(3), 200)
     text, answers = bytes_of(part.ids), [place for place, weight in enumerate(part.weights) if weight == FIRST]
     assert len(answers) > 5
     for place in answers:
         assert bytes_of(part.ids[place - 2 : place + 1]) in text[: 4 * place]  # two words before it, and the label
+
+
+@pytest.mark.parametrize("name", [name for name in WRITERS if name != "prose"])
+def test_every_exercise_has_answers_at_every_size(name):
+    """Other words come in other numbers, of which some exercises need several: a rare draw must not end a run."""
+    for size in (20, 60, 200, 1000, 8000):
+        for seed in range(20 if size < 1000 else 3):
+            exercise = WRITERS[name](random.Random(seed), material("train"), size)
+            assert all(question.answer.startswith(" ") for question in exercise.questions)
+            assert exercise.questions
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("name", ["entries", "classes"])
+def test_an_entry_is_asked_for_where_its_whole_line_came_before_and_nowhere_else(tokenizer, name, seed):
+    part = WORD_LISTS[name](WordLists.of(tokenizer), random.Random(seed), 400)
+    answers = [place for place, weight in enumerate(part.weights) if weight == FIRST]
+    assert len(part) == len(part.weights) == 400
+    assert len(answers) > 5
+    for place in answers:
+        ends = place + 1
+        while ends < 400 and part.weights[ends] == ANSWER:
+            ends += 1
+        begins = place
+        while part.weights[begins - 1] == RANDOM and begins > place - 2:
+            begins -= 1
+        before = bytes_of(part.ids[:begins])
+        assert bytes_of(part.ids[begins:ends]) in before  # the words before it and the value, as they stood there
 
 
 def bytes_of(ids):
