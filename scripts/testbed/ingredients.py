@@ -26,7 +26,7 @@ from tasks.mini.material import FactForm, Material, material
 from tasks.novels import Novel
 
 SHORTEST_LINE = 16  # characters with a key of its own
-FEWEST = 8  # nouns
+FEWEST = 8  # nouns at the least: some exercises draw several at once, whatever their size
 ORDINARY = 2500  # words that exercises may be varied with
 Writer = Callable[[random.Random, Material, int], Exercise]
 # Separators of the dense lists that teach induction; "" makes the key itself the question.
@@ -182,7 +182,6 @@ INGREDIENTS: dict[str, Writer] = {
 }
 # The same formats with fewer forms or other words: for mixtures only.
 LISTED = {"listed_facts": _listed_facts, "listed_hops": _listed_hops}
-COUNTED = {"listed_count": _listed_count}
 CHOSEN = {
     name.replace("facts", f"{kind}_facts"): _only(write, wanted)
     for name, write in {"facts": _facts, "listed_facts": _listed_facts}.items()
@@ -193,6 +192,9 @@ WORDED: dict[str, Writer] = {
     for name in ("facts", "hops", "few_shot", "code", "multikey", "multivalue", "variables", "chains", "pairs")
 }
 VARIANTS: dict[str, Writer] = (
-    LISTED | COUNTED | CHOSEN | {f"varied_{name}": _varied(write) for name, write in (WORDED | LISTED | CHOSEN).items()}
+    LISTED
+    | {"listed_count": _listed_count}
+    | CHOSEN
+    | {f"varied_{name}": _varied(write) for name, write in (WORDED | LISTED | CHOSEN).items()}
 )
 WRITERS = INGREDIENTS | VARIANTS

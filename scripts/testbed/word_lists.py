@@ -13,8 +13,8 @@ from math import isqrt
 import tokenizers
 
 from scripts.testbed.weighted import ANSWER, BOS, FIRST, RANDOM, Tokens
+from tasks.needles import DIGITS
 
-DIGITS = 4  # of a number, as in the exercises
 TAILS = (":", " ->", " is", " =", " means", " is:", ": ->", "?\nAnswer:")  # between a key and its value, besides words
 
 

@@ -1,5 +1,6 @@
 """What the testbed's training promises: a run that is killed ends as one that is not, and what it exports loads."""
 
+import math
 import random
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from scripts.testbed.five_gram import FiveGram
 from scripts.testbed.ingredients import WRITERS
 from scripts.testbed.mixture import Mixture
 from scripts.testbed.plan import Plan
-from scripts.testbed.weighted import ANSWER, FIRST, RANDOM
+from scripts.testbed.weighted import ANSWER, FIRST
 from scripts.testbed.word_lists import WORD_LISTS, WordLists
 from tasks.mini.material import material
 
@@ -206,18 +207,13 @@ def test_every_exercise_has_answers_at_every_size(name):
 @pytest.mark.parametrize("name", ["entries", "classes"])
 def test_an_entry_is_asked_for_where_its_whole_line_came_before_and_nowhere_else(tokenizer, name, seed):
     part = WORD_LISTS[name](WordLists.of(tokenizer), random.Random(seed), 400)
-    answers = [place for place, weight in enumerate(part.weights) if weight == FIRST]
     assert len(part) == len(part.weights) == 400
+    answers = [place for place, weight in enumerate(part.weights) if weight == FIRST]
     assert len(answers) > 5
-    for place in answers:
-        ends = place + 1
-        while ends < 400 and part.weights[ends] == ANSWER:
-            ends += 1
-        begins = place
-        while part.weights[begins - 1] == RANDOM and begins > place - 2:
-            begins -= 1
-        before = bytes_of(part.ids[:begins])
-        assert bytes_of(part.ids[begins:ends]) in before  # the words before it and the value, as they stood there
+    width = math.gcd(*(place - answers[0] for place in answers))  # all lines of a list are of one length
+    lines = [tuple(part.ids[start : start + width]) for start in range(1, 401 - width, width)]
+    asked = [FIRST in part.weights[start : start + width] for start in range(1, 401 - width, width)]
+    assert asked == [line in lines[:number] for number, line in enumerate(lines)]
 
 
 def bytes_of(ids):
