@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import tasks
-from harness.engine import Prompting
-from harness.engine.rows import SIMULATED
+from harness.engine.rows import SIMULATED, Prompting
 from harness.engine.support import natural_regime, reason_against
 from harness.errors import CellError
 from harness.models import ModelSpec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.engine import EngineError
+from harness.engine.rows import EngineError
 from harness.user_error import UserError
 from policies import PolicyError
 from tasks.base import TaskError

@@ -14,8 +14,9 @@ from pathlib import Path
 import pandas as pd
 
 from harness.cells import Cell
-from harness.engine import Engine, Outcome
 from harness.engine.compiled import compile_layers
+from harness.engine.rows import Outcome
+from harness.engine.run import Engine
 from harness.errors import UserError
 from harness.models import ModelSpec, eos_token_ids
 from harness.origin import provenance

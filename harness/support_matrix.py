@@ -12,7 +12,7 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from harness.engine import REGIMES, Prompting
+from harness.engine.rows import REGIMES, Prompting
 from harness.engine.support import reason_against
 from harness.listing import CONF, names
 from harness.models import ModelSpec

@@ -29,7 +29,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from harness.cells import Cell
-from harness.engine import Engine, Outcome, Row
+from harness.engine.rows import Outcome, Row
+from harness.engine.run import Engine
 from harness.launchers.order import Order
 from harness.listing import CONF
 from harness.samples.prompts import Prompts

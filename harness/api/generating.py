@@ -9,8 +9,9 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from harness.cells import reason_against_budget
-from harness.engine import Engine, Ledger, Prompting, Row
-from harness.engine.rows import REGIMES
+from harness.engine.ledger import Ledger
+from harness.engine.rows import REGIMES, Prompting, Row
+from harness.engine.run import Engine
 from harness.engine.support import natural_regime, reason_against, reason_against_model
 from harness.errors import UserError
 from harness.listing import names

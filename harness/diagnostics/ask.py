@@ -14,7 +14,7 @@ from harness.diagnostics.forced import follow
 from harness.diagnostics.score_ranks import RankWatcher
 from harness.diagnostics.tape import Tape
 from harness.diagnostics.taping import Taping
-from harness.engine import Prompting, Row
+from harness.engine.rows import Prompting, Row
 from harness.engine.watch import Watcher
 from harness.errors import UserError
 from policies import DENSE, Policy

@@ -8,9 +8,11 @@ from dataclasses import replace
 import torch
 from transformers import PreTrainedModel
 
-from harness.engine import Engine, Ledger, Outcome, Prompting, Row
 from harness.engine.hearing import Losses
 from harness.engine.hook import slots_enabled
+from harness.engine.ledger import Ledger
+from harness.engine.rows import Outcome, Prompting, Row
+from harness.engine.run import Engine
 from harness.engine.watch import Watcher
 from policies import DENSE
 

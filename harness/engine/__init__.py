@@ -1,7 +1,5 @@
-"""The engine: a slot cache, an attention function, prompt processing in true blocks, decode, perplexity, a ledger."""
+"""The engine: a slot cache, an attention function, prompt processing in true blocks, decode, perplexity, a ledger.
 
-from harness.engine.ledger import Ledger
-from harness.engine.rows import REGIMES, EngineError, Outcome, Prompting, Row
-from harness.engine.run import Engine
-
-__all__ = ["REGIMES", "Engine", "EngineError", "Ledger", "Outcome", "Prompting", "Row"]
+`rows` is what goes in and comes out, `run.Engine` does it, `ledger.Ledger` says what was kept. Nothing is imported
+here, so that what only names a regime or an error need not wait for transformers.
+"""

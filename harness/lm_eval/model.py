@@ -16,7 +16,8 @@ from lm_eval.models.utils import has_bos_prefix, postprocess_generated_text, res
 from omegaconf import OmegaConf
 
 from harness.cells import Cell
-from harness.engine import Engine, Outcome, Row
+from harness.engine.rows import Outcome, Row
+from harness.engine.run import Engine
 from harness.engine.support import reason_against_model
 from harness.errors import UserError
 from harness.listing import CONF, names

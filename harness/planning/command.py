@@ -16,8 +16,7 @@ from rich.markup import escape
 
 import tasks
 from harness.cells import Cell
-from harness.engine import Row
-from harness.engine.rows import Prompting
+from harness.engine.rows import Prompting, Row
 from harness.errors import UserError
 from harness.models import DTYPES, ModelSpec, pick_device
 from harness.planning.estimate import Pace, Work, matrix_rate, published_lengths, text_config, weights, work

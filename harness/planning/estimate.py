@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
-from harness.engine import Row
-from harness.engine.rows import Prompting
+from harness.engine.rows import Prompting, Row
 from harness.engine.sharing import share
 from harness.errors import UserError
 from harness.listing import CONF

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from harness.engine import Prompting, Row
 from harness.engine.attention import ROWS_PER_TILE
+from harness.engine.rows import Prompting, Row
 from harness.engine.sharing import leaves_after
 
 SHARE_OF_FREE_MEMORY = 0.6  # the rest is left to the allocator's gaps and to everyone else

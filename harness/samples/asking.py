@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.cells import Cell
-from harness.engine import Row
+from harness.engine.rows import Row
 from harness.samples.continuations import split
 from harness.samples.stopping import StopTexts
 from harness.samples.wording import Wording

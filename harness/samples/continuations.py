@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.engine import Outcome
+from harness.engine.rows import Outcome
 from harness.samples.wording import Wording
 from tasks.base import Likelihood, Sample, TaskError
 

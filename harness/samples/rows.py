@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from harness.engine import Outcome
+from harness.engine.rows import Outcome
 from harness.origin import fingerprint
 from harness.planning.plan import Job
 from harness.samples.continuations import likeliest, likelihoods

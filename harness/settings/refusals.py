@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from harness.cells import Cell, reason_against_budget
-from harness.engine import Row
+from harness.engine.rows import Row
 from harness.engine.support import reason_against_model
 from harness.models import ModelSpec
 from harness.samples.prompts import Prompts

@@ -8,7 +8,8 @@ from functools import cache
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from harness.engine import Engine, Prompting, Row
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 from harness.listing import CONF
 from harness.models import ModelSpec
 from harness.settings.policy_config import policy_from

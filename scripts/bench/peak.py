@@ -15,7 +15,8 @@ from pathlib import Path
 
 import torch
 
-from harness.engine import Engine, Prompting, Row
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 from harness.planning.memory import Footprint, Load
 from scripts.bench.contenders import preset, prompt
 from scripts.bench.shapes import build

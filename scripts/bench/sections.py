@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness.engine import Engine, Prompting, Row
 from harness.engine.hearing import NextLogits
 from harness.engine.hook import slots_enabled
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 from scripts.bench import loop, roof
 from scripts.bench.clock import median, ratio, rounds, seconds
 from scripts.bench.contenders import ATTENTION_BASED, ATTENTION_FREE, preset, prompt, read

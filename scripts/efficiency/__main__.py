@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from harness.engine import Engine
+from harness.engine.run import Engine
 from harness.measured.efficiency import save
 from harness.origin import provenance
 from scripts.bench.shapes import SHAPES, build

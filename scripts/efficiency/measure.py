@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from harness.engine import Engine, Prompting, Row
 from harness.engine.hearing import NextLogits
 from harness.engine.hook import slots_enabled
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 from scripts.bench.clock import seconds
 from scripts.bench.contenders import prompt
 from scripts.efficiency.cases import Case, Counting, Scale, prompts, scoring, steps

@@ -12,9 +12,11 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from harness.engine import Engine, Ledger, Prompting, Row
 from harness.engine.hearing import NextLogits
 from harness.engine.hook import slots_enabled
+from harness.engine.ledger import Ledger
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 from harness.engine.token_filter import filter_prompts
 from harness.listing import CONF
 from harness.models import ModelSpec

@@ -12,7 +12,7 @@ from harness.diagnostics import diagnose
 from harness.diagnostics.forced import follow
 from harness.diagnostics.tape import Tape
 from harness.diagnostics.taping import Taping
-from harness.engine import Prompting, Row
+from harness.engine.rows import Prompting, Row
 from policies import DENSE, Policy, build
 
 LENGTH = 40

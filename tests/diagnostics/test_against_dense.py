@@ -9,7 +9,8 @@ from diagnostics.runs import BLOCKS, LENGTH, dense_probabilities, frames, model,
 from engine.tiny import prompt
 
 from harness.diagnostics.ask import diagnose
-from harness.engine import Engine, Prompting, Row
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 from policies import DENSE
 
 WHAT = ("attention_loss", "output_error", "prediction")

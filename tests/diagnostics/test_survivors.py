@@ -7,7 +7,7 @@ from diagnostics.runs import BLOCKS, LENGTH, frames
 
 from harness.diagnostics.survivors import STAYS, summary
 from harness.diagnostics.token_text import pieces
-from harness.engine import Prompting
+from harness.engine.rows import Prompting
 from harness.models import ModelSpec
 
 

@@ -10,7 +10,8 @@ from engine.tiny import prompt
 from harness.diagnostics.forced import follow
 from harness.diagnostics.score_ranks import RankWatcher
 from harness.diagnostics.taping import Taping
-from harness.engine import Engine, Prompting, Row
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 from harness.engine.support import reason_against
 
 FEEDS = [BLOCKS, Prompting("token_fed"), Prompting("one_shot")]

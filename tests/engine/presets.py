@@ -7,7 +7,7 @@ from functools import cache
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from harness.engine import Prompting
+from harness.engine.rows import Prompting
 from harness.engine.support import reason_against
 from harness.listing import CONF, names
 from harness.models import ModelSpec

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from harness.engine import Prompting, Row
 from harness.engine.cohort import Cohort
 from harness.engine.hook import attended_and_settled
 from harness.engine.rope import CacheRope
+from harness.engine.rows import Prompting, Row
 from harness.engine.step import Feed
 from policies import Policy
 

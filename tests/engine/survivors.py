@@ -9,7 +9,8 @@ from presets import EVICTING, policy
 from tiny import tiny_model
 from torch import Tensor
 
-from harness.engine import Engine, Outcome, Prompting, Row
+from harness.engine.rows import Outcome, Prompting, Row
+from harness.engine.run import Engine
 from harness.engine.support import reason_against
 from policies import Policy, Protect, Schedule
 from policies.headkv import HeadKV

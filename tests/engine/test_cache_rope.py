@@ -13,8 +13,9 @@ from reference.engine import simulate
 from reference.presets import make
 from tiny import generated_by_transformers, prompt, tiny_model
 
-from harness.engine import Engine, EngineError, Prompting, Row
 from harness.engine.rope import CacheRope
+from harness.engine.rows import EngineError, Prompting, Row
+from harness.engine.run import Engine
 from policies import DENSE
 
 MODELS = ("llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2")

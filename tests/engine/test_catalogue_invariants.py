@@ -9,7 +9,8 @@ import torch
 from survivors import ALL, BUDGET, Survivors, able, generated, unlike_dense
 from tiny import prompt, tiny_model
 
-from harness.engine import Engine, Prompting, Row
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 from policies import DENSE
 
 LENGTH, NEW = 56, 4

@@ -19,7 +19,7 @@ from test_other_policies_equal_reference import TOKENS
 from test_other_policies_equal_reference import fastgen as fastgen_pair
 from tiny import prompt
 
-from harness.engine import Prompting
+from harness.engine.rows import Prompting
 from harness.profiles.files import read
 from policies import DENSE, Policy, Protect, Schedule
 from policies.buzz import Buzz

@@ -11,7 +11,8 @@ from raw import run_layer, run_layers
 from survivors import ALL, BUDGET, Survivors, able, generated
 from tiny import prompt, tiny_model
 
-from harness.engine import Engine, Prompting, Row
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 from policies import DENSE
 
 BLOCKS, ONE_SHOT = Prompting("blocked", 16), Prompting("one_shot")

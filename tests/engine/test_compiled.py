@@ -8,8 +8,9 @@ from presets import policy
 from tiny import prompt, tiny_model
 from torch import _dynamo as dynamo
 
-from harness.engine import Engine, Prompting, Row
 from harness.engine.compiled import compile_layers
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 
 FEED = Prompting("blocked", 8)
 

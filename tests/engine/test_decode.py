@@ -10,9 +10,10 @@ import torch
 from presets import evicting_in, policy
 from tiny import prompt, tiny_model
 
-from harness.engine import Engine, Prompting, Row
 from harness.engine import decode as decoding
 from harness.engine.fold import Fold, may_fold
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 from policies import DENSE
 
 BLOCKED, ONCE = Prompting("blocked", 8), Prompting("one_shot")

@@ -7,7 +7,8 @@ import torch
 from presets import alike_groups, evicting_in, policy, runs_on
 from tiny import ARCHITECTURES, generated_by_transformers, prompt, tiny_model
 
-from harness.engine import Engine, Prompting, Row
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 from policies import DENSE
 
 LENGTH, NEW = 45, 12

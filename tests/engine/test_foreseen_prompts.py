@@ -8,7 +8,8 @@ import pytest
 from presets import policy
 from tiny import ARCHITECTURES, prompt, tiny_model
 
-from harness.engine import Engine, Prompting, Row
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 from policies import Policy
 from policies.hashevict import HashEvict
 

@@ -11,7 +11,8 @@ from presets import policy
 from reference.gemfilter import select_tokens, token_scores
 from tiny import ARCHITECTURES, generated_by_transformers, prompt, tiny_model
 
-from harness.engine import Engine, Prompting, Row
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 from harness.engine.token_filter import _at_layer
 from policies import PolicyError
 from policies.gemfilter import TokenFilter

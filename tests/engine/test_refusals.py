@@ -6,7 +6,8 @@ import pytest
 from presets import policy
 from tiny import generated_by_transformers, prompt, tiny_model
 
-from harness.engine import Engine, EngineError, Prompting, Row
+from harness.engine.rows import EngineError, Prompting, Row
+from harness.engine.run import Engine
 from policies import DENSE, PolicyError, build
 
 

@@ -8,7 +8,8 @@ import pytest
 from presets import alike_groups, evicting_in, policy
 from tiny import ARCHITECTURES, prompt, tiny_model
 
-from harness.engine import Engine, Prompting, Row
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 from policies import DENSE
 
 FEEDS = [Prompting("blocked", 8), Prompting("one_shot"), Prompting("token_fed")]

@@ -9,7 +9,8 @@ import pytest
 from presets import evicting_in, policy
 from tiny import prompt, tiny_model
 
-from harness.engine import Engine, Prompting, Row
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 from harness.engine.sharing import leaves_after, share
 from policies import DENSE
 

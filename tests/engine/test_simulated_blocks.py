@@ -13,7 +13,8 @@ from tiny import generated_by_transformers, prompt, tiny_model
 from transformers import AttentionInterface
 from transformers.models.llama.modeling_llama import repeat_kv
 
-from harness.engine import Engine, EngineError, Prompting, Row
+from harness.engine.rows import EngineError, Prompting, Row
+from harness.engine.run import Engine
 from policies import PolicyError
 
 LENGTH, BLOCK, BUDGET = 90, 16, 40

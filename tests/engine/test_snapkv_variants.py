@@ -11,7 +11,8 @@ from reference.engine import simulate
 from reference.presets import make
 from tiny import prompt, tiny_model
 
-from harness.engine import Engine, Prompting, Row
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 from policies import Policy, PolicyError, Protect
 from policies.snapkv import SnapKV
 

@@ -13,7 +13,7 @@ from diagnostics.runs import LENGTH, frames, model, policy
 from engine.tiny import prompt
 
 from harness.diagnostics import diagnose
-from harness.engine import Prompting
+from harness.engine.rows import Prompting
 from harness.figures.catalogue import FIGURES
 from harness.figures.points import wanted
 from harness.origin import fingerprint

@@ -10,9 +10,10 @@ from omegaconf import OmegaConf
 
 from harness import runner
 from harness.cells import Cell
-from harness.engine import Engine, Prompting, Row
 from harness.engine.hearing import NextLogits
 from harness.engine.hook import slots_enabled
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 from harness.errors import UserError
 from harness.listing import CONF
 from harness.planning.memory import Footprint, Load, out_of_memory

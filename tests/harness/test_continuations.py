@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from harness.engine import Engine, Prompting, Row
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 from harness.lm_eval import KVReplica
 from harness.models import ModelSpec
 from harness.planning.memory import Footprint

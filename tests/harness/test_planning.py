@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hydra import compose, initialize_config_dir
 
-from harness.engine import Prompting, Row
+from harness.engine.rows import Prompting, Row
 from harness.errors import UserError
 from harness.listing import CONF
 from harness.planning.command import planned, show

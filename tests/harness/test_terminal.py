@@ -14,7 +14,7 @@ from rich.console import Console
 
 from harness import runner, terminal
 from harness.cells import Cell
-from harness.engine import Engine
+from harness.engine.run import Engine
 from harness.listing import CONF
 from harness.samples.prompts import Prompts
 from harness.terminal import DROPPED, Progress, fitting, show_summary

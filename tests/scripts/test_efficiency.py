@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from harness.engine import Engine
+from harness.engine.run import Engine
 from harness.measured import extras, formulas, tables
 from harness.measured.efficiency import CASE, COLUMNS, save
 from harness.origin import provenance

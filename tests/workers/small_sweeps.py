@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from harness.cells import Cell
-from harness.engine import Engine
+from harness.engine.run import Engine
 from harness.launchers.order import Order
 from harness.listing import CONF
 from harness.models import BUNDLED

@@ -7,7 +7,7 @@ import pytest
 import torch
 from workers.small_sweeps import order, table, times_stored, worked
 
-from harness.engine import Engine
+from harness.engine.run import Engine
 from harness.errors import UserError
 from harness.store import Store
 
