@@ -13,8 +13,10 @@ from tiny import prompt, tiny_model
 from transformers import AttentionInterface
 from transformers.models.llama.modeling_llama import repeat_kv
 
-from harness.engine import Engine, Prompting, Row, cohort
+from harness.engine import cohort
 from harness.engine import run as engine_run
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 
 LENGTH, BLOCK, BUDGET = 90, 16, 40
 

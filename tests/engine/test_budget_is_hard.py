@@ -9,8 +9,10 @@ import torch
 from presets import evicting_in, policy
 from tiny import prompt, tiny_model
 
-from harness.engine import Engine, Prompting, Row, cohort
+from harness.engine import cohort
 from harness.engine import run as engine_run
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 from policies import Policy, Schedule
 from policies.scorer import Stateless
 from policies.tova import TOVA

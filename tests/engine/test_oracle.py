@@ -7,8 +7,10 @@ import torch
 from presets import policy
 from tiny import generated_by_transformers, prompt, tiny_model
 
-from harness.engine import Engine, Prompting, Row, cohort
+from harness.engine import cohort
 from harness.engine import run as engine_run
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 
 LENGTH, NEW, BUDGET = 50, 6, 20
 

@@ -6,8 +6,10 @@ import pytest
 from presets import policy
 from tiny import prompt, tiny_model
 
-from harness.engine import Engine, Prompting, Row, cohort
+from harness.engine import cohort
 from harness.engine import run as engine_run
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
 
 LENGTH, BUDGET, NEW = 120, 40, 6
 RAGGED = ["ada_snapkv", "ada_pyramidkv", "pyramidkv", "l2/original", "buzz"]
