@@ -32,7 +32,7 @@ class Scorer(Protocol):
     Optional, ``carried: tuple[str, ...]``: names of tensors carried per row instead of per slot, (R, …) each. They are
     what `update` returned last time, and absent at the first chunk. ``counts_layers: bool``: whether the view shall
     say in ``kept_before`` (R, T) how many earlier layers of this pass kept each token. ``layers_as_rows: bool``:
-    whether it reads neither ``view.layer`` nor ``view.token_ids`` in decode, so that all layers can be shown at once.
+    whether it reads neither ``view.layer`` nor ``view.token_ids``, so that all layers can be shown at once.
     """
 
     @property

@@ -14,7 +14,7 @@ from harness.engine.sight import Sight
 from policies.view import AttentionRows
 
 ROWS_PER_TILE = 64  # query rows whose probabilities exist at one time
-NUMBERS_PER_TILE = 2**20  # on a processor: a tile of so many fp32 numbers stays in its cache
+NUMBERS_PER_TILE = 2**19  # on a processor: a tile of so many fp32 numbers stays in its cache
 
 
 def _grouped(query: Tensor, heads: int) -> Tensor:
@@ -82,12 +82,12 @@ def _probabilities(
     at_once = max(1, NUMBERS_PER_TILE // (query.shape[1] * wide * slots)) if keys.device.type == "cpu" else count
     for begin in range(0, count, at_once):
         rows = slice(begin, min(begin + at_once, count))
-        transposed = keys[rows].float().transpose(-1, -2)
+        transposed = keys[rows].float().flatten(0, 1).mT  # once, should that take a copy
         for start in range(first, chunk, ROWS_PER_TILE):
             tile = slice(start, min(start + ROWS_PER_TILE, chunk))
             near = sight.reach(tile)
             asking = grouped[rows, :, :, tile].float()
-            logits = _capped(asking.flatten(2, 3) @ transposed[..., :near] * scaling, softcap)
+            logits = _capped(asking.flatten(2, 3).flatten(0, 1) @ transposed[..., :near] * scaling, softcap)
             logits = logits.view(*asking.shape[:4], near)
             sight.hide(logits, rows, tile)
             yield rows, tile, logits.softmax(-1)

@@ -77,8 +77,8 @@ class SlotLayer(CacheLayerMixin):
 
     def _take_place(self, keys: Tensor, values: Tensor, rows: int) -> None:
         self.shelf.allocate(keys, values, rows, self.capacity + self.tail)
-        self.keys, self.values = self.shelf.keys[self.index], self.shelf.values[self.index]
-        self.positions = self.shelf.positions[self.index]
+        self.keys, self.values = self.shelf.keys[:, self.index], self.shelf.values[:, self.index]
+        self.positions = self.shelf.positions[:, self.index]
         self.is_initialized = True
 
     def update(
@@ -103,7 +103,7 @@ class SlotLayer(CacheLayerMixin):
         """(r, H, fill, …): a group's state for the slots, without the chunk; zeros before the first chunk."""
         if key not in self.states:
             rows = key.rows.stop - key.rows.start
-            self.states[key] = self.shelf.state(key.name, key.group, rows, key.kind)[self.index]
+            self.states[key] = self.shelf.state(key.name, key.group, rows, key.kind)[:, self.index]
         return self.states[key][:, :, : self.fill]
 
     def attended(self) -> tuple[Tensor, Tensor]:
@@ -186,11 +186,14 @@ class SlotLayer(CacheLayerMixin):
 
     def _place(self, destination: Tensor) -> None:
         """Copy the chunk's keys and values, whole vectors, to these (R, H, m) slots."""
-        rows, heads, slots, _ = self.keys.shape
-        first = torch.arange(rows * heads, device=destination.device).view(rows, heads, 1) * slots
+        row, head = (torch.arange(count, device=destination.device) for count in self.keys.shape[:2])
+        apart = [stride // self.keys.stride(2) for stride in self.keys.stride()[:2]]  # slots, on the shelf
+        first = (
+            self.keys.storage_offset() // self.keys.stride(2) + row[:, None, None] * apart[0] + head[:, None] * apart[1]
+        )
         flat = (destination + first).flatten()
-        for stored, chunk in ((self.keys, self.chunk_keys), (self.values, self.chunk_values)):
-            stored.view(-1, stored.shape[-1]).index_copy_(0, flat, chunk.reshape(-1, stored.shape[-1]))
+        for shelf, chunk in ((self.shelf.keys, self.chunk_keys), (self.shelf.values, self.chunk_values)):
+            shelf.view(-1, shelf.shape[-1]).index_copy_(0, flat, chunk.reshape(-1, shelf.shape[-1]))
 
     def _destinations(self, kept: Tensor, targets: Tensor, widest_target: int, width: int) -> Tensor:
         """(R, H, m): the k-th survivor of a head goes to its k-th free slot; everything else to the trash slot."""

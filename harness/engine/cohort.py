@@ -111,7 +111,7 @@ class Cohort:
         self.feed: Feed
         self.phase: Phase = "prompt"
         self.targets: tuple[int, ...]
-        self.fold: Fold | None = None  # all layers of the decode step at hand, where they settle together
+        self.fold: Fold | None = None  # all layers of the pass at hand, where they settle together
         self.watchers: Sequence[Watcher] = ()
         self.rope: CacheRope | None = None  # positions inside the cache, set by the driver where a policy asks for them
         self.passes = 0  # forward passes begun
@@ -152,7 +152,7 @@ class Cohort:
         self.targets = tuple(map(min, arrived, limits))
         self._sight: Sight | None = None
         self.targets_tensor = torch.tensor(self.targets, device=self.device).view(-1, 1, 1)
-        self.fold = Fold.of(self) if phase == "decode" else None
+        self.fold = Fold.of(self)
 
     @property
     def prompt_passes(self) -> list[int]:
@@ -168,6 +168,11 @@ class Cohort:
     def keeps_chunk(self) -> bool:
         """Whether what survives of the chunk at hand is stored."""
         return True
+
+    @property
+    def folds(self) -> bool:
+        """Whether layers may wait with settling for the end of the pass at hand (`Fold`): not without slots."""
+        return self.shelf.is_allocated
 
     def over(self, group: Group) -> list[bool]:
         """Rows of a group whose policy must be asked: those beyond their budget, or any where budgets are ragged."""

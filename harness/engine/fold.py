@@ -1,14 +1,16 @@
-"""Decode with all layers settled at once: to a policy, the same row in another layer is one more row.
+"""All layers of a pass settled at once: to a policy, the same row in another layer is one more row.
 
-In a decode step little is computed and much is dispatched: some thirty operations on small tensors per layer cost more
-than the attention between them. Where one policy evicts after attention and does not ask which layer it sees, they are
-done once, after the last layer, over (L · R, H, N) instead. What is kept is the same.
+To settle a layer is to dispatch many operations on small tensors, which in a decode step cost more than the attention
+between them and in a block more than a twentieth of it. They are done once, after the last layer, over (R · L, H, N)
+instead. A policy that asks which layer it is shown chooses at its layer, and waits with the others to have its choice
+stored. What is kept is the same.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,117 +24,172 @@ from policies import CacheView, Policy
 if TYPE_CHECKING:
     from harness.engine.cohort import Cohort, Group
 
+Number = TypeVar("Number")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a group chose in one layer: ``kept`` (r, H, fill + m) bool, or None where all stays; ``states`` after it."""
+
+    kept: Tensor | None
+    states: Mapping[StateKey, Tensor]
+
 
 class Fold:
-    """One decode step of a cohort, layers folded into rows, layer by layer: row l · R + r is row r in layer l."""
+    """One pass of a cohort, layers folded into rows: row r · L + l is row r in layer l."""
 
     def __init__(self, cohort: Cohort) -> None:
-        self.cohort = cohort
+        self.cohort, self.layers = cohort, cohort.layers
         self.layer = _all_layers(cohort)
-        self.queries: list[Tensor] = []  # (R, H·G, 1, D) of each layer
+        # Groups that have to be asked at every layer, and what they chose there.
+        self.early = {group.number: list[Choice]() for group in cohort.groups if not layers_are_rows(group.policy)}
+        self.queries: list[Tensor] = []  # (R, H·G, m, D) of each layer
         self.scaling: float
         self.softcap: float | None
 
     @staticmethod
     def of(cohort: Cohort) -> Fold | None:
         """For this pass, where that is possible."""
-        if len(cohort.groups) > 1 or not cohort.uniform or cohort.watchers or cohort.rope is not None:
+        if not cohort.folds or not cohort.uniform or cohort.watchers or cohort.rope is not None or cohort.shrinks:
             return None
-        if cohort.shrinks or not may_fold(cohort.rows[0].policy):
-            return None
-        return Fold(cohort)
+        return Fold(cohort) if all(settles_late(group.policy) for group in cohort.groups) else None
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, scaling: float, softcap: float | None) -> Tensor:
-        """One layer's output (R, 1, H·G, D); what its policy needs is kept until all layers have been here."""
+        """One layer's output (R, m, H·G, D); what its policies need is kept until all layers have been here."""
         self.queries.append(query)
         self.scaling, self.softcap = scaling, softcap
         return attend(query, keys, values, self.cohort.sight, scaling, softcap)
 
     def settle(self) -> None:
         """Update states, select, and store what stays, in all layers."""
-        cohort, layer, layers = self.cohort, self.layer, self.cohort.layers
-        (group,) = cohort.groups
-        over = cohort.over(group)
-        arriving = cohort.feed.positions.repeat(layers, 1)
+        cohort, layer, layers = self.cohort, self.layer, self.layers
+        arriving = cohort.feed.positions.repeat_interleave(layers, 0)
         cohort.tally.attended(cohort.sight.newest.sum(-1))
-        states: dict[StateKey, Tensor] = {}
         filled = layer.arrived(arriving)
+        query = torch.stack(self.queries, 1).flatten(0, 1)
+        self.queries.clear()
         kept = None if cohort.appends else filled
-        if any(over) or group.policy.is_stateful:
-            view = self._view(group, arriving)
-            states = {key: view.state[key.name] for key in layer.states}
-            if any(over):
-                kept, is_nan = group.policy.keep(view)
-                cohort.tally.called(group.rows, over, is_nan.view(layers, -1).any(0), layers)
-                cohort.tally.selected(self._by_row(kept.sum(-1)), cohort.targets_tensor)
+        states: dict[StateKey, Tensor] = {}
+        for group in cohort.groups:
+            choice = self._chosen(group, query, arriving)
+            states |= choice.states
+            if choice.kept is not None:
+                assert kept is not None
+                kept[self._folded(group.rows)] = choice.kept
         if kept is None:
             layer.append(arriving, states)
         else:
-            layer.positions[..., layer.fill] = -1  # where the token goes from the tail is decided now
-            layer.absorb(kept, cohort.targets_tensor.repeat(layers, 1, 1), max(cohort.targets), arriving, states)
+            cohort.tally.selected(self._by_row(kept.sum(-1)), cohort.targets_tensor)
+            layer.positions[..., layer.fill : layer.fill + cohort.feed.width] = -1  # the chunk leaves the tail now
+            targets = cohort.targets_tensor.repeat_interleave(layers, 0)
+            layer.absorb(kept, targets, max(cohort.targets), arriving, states)
         cohort.tally.settled(self._by_row(layer.held()))
         for each in cohort.cache.layers:
             each.fill = layer.fill
             each.release()
 
-    def _view(self, group: Group, arriving: Tensor) -> CacheView:
-        """Slots and chunk of all layers, the policy's state brought up to this pass."""
-        cohort, layer, layers = self.cohort, self.layer, self.cohort.layers
-        here = slice(0, layer.fill + 1)
-        for state in layer.states.values():
-            state[:, :, layer.fill] = 0
-        keys, values = layer.attended()
-        positions, seen = layer.positions[..., here], cohort.sight
+    def _chosen(self, group: Group, query: Tensor, arriving: Tensor) -> Choice:
+        """What a group keeps in all layers, and its states, its rows folded."""
+        if group.number in self.early:
+            return self._collected(group)
+        over = self.cohort.over(group)
+        if not any(over) and not group.policy.is_stateful:
+            return Choice(None, {})
+        view = self._view(group, query, arriving)
+        states = {key: view.state[key.name] for key in self.layer.states if key.group == group.number}
+        if not any(over):
+            return Choice(None, states)
+        kept, is_nan = group.policy.keep(view)
+        self.cohort.tally.called(group.rows, over, is_nan.view(-1, self.layers).any(1), self.layers)
+        return Choice(kept, states)
+
+    def _collected(self, group: Group) -> Choice:
+        """The choices that were made layer by layer, as one."""
+        choices = self.early[group.number]
+        kept = [choice.kept for choice in choices if choice.kept is not None]
+        states = {
+            key: torch.stack([_named(key.name, choice.states) for choice in choices], 1).flatten(0, 1)
+            for key in self.layer.states
+            if key.group == group.number
+        }
+        return Choice(torch.stack(kept, 1).flatten(0, 1) if kept else None, states)
+
+    def _view(self, group: Group, query: Tensor, arriving: Tensor) -> CacheView:
+        """Slots and chunk of a group in all layers, the policy's state brought up to this pass."""
+        cohort, layer, layers = self.cohort, self.layer, self.layers
+        here, rows = slice(0, layer.fill + cohort.feed.width), self._folded(group.rows)
+        stored = {key: state for key, state in layer.states.items() if key.group == group.number}
+        for state in stored.values():
+            state[:, :, layer.fill : here.stop] = 0
+        keys, values = (each[rows] for each in layer.attended())
+        positions, seen = layer.positions[rows, :, here], cohort.sight.of(group.rows)
         view = CacheView(
             keys=keys,
             values=values,
             positions=positions,
             attention=GroupAttention(
-                query=torch.stack(self.queries).flatten(0, 1),
+                query=query[rows],
                 keys=keys,
                 positions=positions,
-                sight=Sight(seen.valid.repeat(layers, 1), seen.filled.repeat(layers, 1, 1), seen.plain),
-                asking=arriving,
+                sight=Sight(
+                    seen.valid.repeat_interleave(layers, 0), seen.filled.repeat_interleave(layers, 0), seen.plain
+                ),
+                asking=arriving[rows],
                 scaling=self.scaling,
                 softcap=self.softcap,
             ),
-            state={key.name: state[:, :, here] for key, state in layer.states.items()},
-            counts=cohort.arrived * layers,
-            lengths=tuple(cohort.lengths) * layers,
-            budgets=group.budgets * layers,
+            state={key.name: state[:, :, here] for key, state in stored.items()},
+            counts=self._each(cohort.arrived[group.rows]),
+            lengths=self._each(cohort.lengths[group.rows]),
+            budgets=self._each(group.budgets),
             layers=layers,
-            phase="decode",
-            prompt_lengths=tuple(len(row.tokens) for row in cohort.rows) * layers,
-            arriving=layer.chunk_keys,
+            phase=cohort.phase,
+            prompt_lengths=self._each(len(row.tokens) for row in cohort.rows[group.rows]),
+            arriving=layer.chunk_keys[rows],
         )
         return replace(view, state=dict(group.policy.update(view))) if group.policy.is_stateful else view
 
+    def _folded(self, rows: slice) -> slice:
+        return slice(rows.start * self.layers, rows.stop * self.layers)
+
+    def _each(self, numbers: Iterable[Number]) -> tuple[Number, ...]:
+        """By folded row."""
+        return tuple(number for number in numbers for _ in range(self.layers))
+
     def _by_row(self, numbers: Tensor) -> Tensor:
-        """(L · R, H) to (R, L · H)."""
-        return numbers.view(self.cohort.layers, len(self.cohort.rows), -1).transpose(0, 1).flatten(1)
+        """(R · L, H) to (R, L · H)."""
+        return numbers.view(len(self.cohort.rows), -1)
 
 
-def may_fold(policy: Policy) -> bool:
-    """Whether a policy's decode steps do not depend on which layer it is shown, nor on layers in order."""
-    if policy.rope != "absolute" or policy.logit_scale != "none" or policy.hindsight or policy.schedule.evict_first:
+def settles_late(policy: Policy) -> bool:
+    """Whether a policy's choice may be stored after the last layer: no attention of this pass depends on either."""
+    return policy.rope == "absolute" and policy.logit_scale == "none" and not policy.schedule.evict_first
+
+
+def layers_are_rows(policy: Policy) -> bool:
+    """Whether what a policy does does not depend on which layer it is shown, nor on layers in order."""
+    if policy.hindsight or policy.carried or policy.counts_layers:
         return False
-    if policy.carried or policy.counts_layers or not policy.uniform:
-        return False
-    parts = [part for part in (policy.scorer, policy.correction) if part is not None]
+    stage = None if policy.prompt_stage is None else policy.prompt_stage.scorer
+    parts = [part for part in (policy.scorer, policy.correction, stage) if part is not None]
     return type(policy) is Policy and all(getattr(part, "layers_as_rows", False) for part in parts)
+
+
+def _named(name: str, states: Mapping[StateKey, Tensor]) -> Tensor:
+    return next(state for key, state in states.items() if key.name == name)
 
 
 def _all_layers(cohort: Cohort) -> SlotLayer:
     """The slots of all layers as those of one with L times the rows: views, not copies."""
-    shelf, first = cohort.shelf, cohort.cache.layers[0]
+    shelf, first, layers = cohort.shelf, cohort.cache.layers[0], cohort.layers
     layer = SlotLayer(first.capacity, first.tail, shelf, 0)
     layer.keys, layer.values = shelf.keys.flatten(0, 1), shelf.values.flatten(0, 1)
     layer.positions = shelf.positions.flatten(0, 1)
     layer.fill = first.fill
     layer.is_initialized = True
-    (group,) = cohort.groups
-    everyone = slice(0, len(layer.keys))
-    for name, kind in group.policy.state.items():
-        state = shelf.state(name, group.number, len(cohort.rows), kind)
-        layer.states[StateKey(name, everyone, kind, group.number)] = state.flatten(0, 1)
+    for group in cohort.groups:
+        rows = slice(group.rows.start * layers, group.rows.stop * layers)
+        for name, kind in group.policy.state.items():
+            state = shelf.state(name, group.number, len(group.budgets), kind)
+            layer.states[StateKey(name, rows, kind, group.number)] = state.flatten(0, 1)
     return layer

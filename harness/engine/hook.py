@@ -14,7 +14,7 @@ from harness.engine.attention import attend
 from harness.engine.cohort import Cohort
 from harness.engine.layer_pass import LayerPass
 from harness.engine.rows import EngineError
-from harness.engine.settle import evict_first, settle
+from harness.engine.settle import choose_early, evict_first, settle
 from harness.engine.sight import Sight
 
 GLANCE = "kvreplica_glance"
@@ -49,7 +49,10 @@ def attended_and_settled(
 ) -> Tensor:
     """One layer's attention output (R, m, H·G, D). It has evicted, or will with all others when the pass ends."""
     if cohort.fold is not None:
-        return cohort.fold.attend(query, keys, values, scaling, softcap)
+        output = cohort.fold.attend(query, keys, values, scaling, softcap)
+        if cohort.fold.early:
+            choose_early(LayerPass.of(cohort, layer, query, keys, values, scaling, softcap), cohort.fold)
+        return output
     work = LayerPass.of(cohort, layer, query, keys, values, scaling, softcap)
     work, spared = evict_first(work)
     output = cohort.attend(work)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from harness.engine.cache import StateKey
 from harness.engine.cohort import Group
+from harness.engine.fold import Choice, Fold
 from harness.engine.layer_pass import LayerPass
 from policies import CacheView
 
@@ -71,19 +72,11 @@ def settle(work: LayerPass, spared: Spared) -> None:
     kept = None if cohort.appends else work.positions >= 0
     states: dict[StateKey, Tensor] = {}
     for group in cohort.groups:
-        over = cohort.over(group)
-        if not any(over) and not group.policy.is_stateful:
-            continue
-        view = view_after(work, group)
-        states |= {key: view.state[key.name] for key in _keys(group)}
-        layer.carried |= {(name, group.number): view.state[name] for name in group.policy.carried}
-        if any(over):
+        choice = _chosen(work, group, spared)
+        states |= choice.states
+        if choice.kept is not None:
             assert kept is not None
-            if group.number in spared:
-                kept[group.rows] = spared[group.number]
-            else:
-                kept[group.rows], is_nan = group.policy.keep(view)
-                cohort.tally.called(group.rows, over, is_nan)
+            kept[group.rows] = choice.kept
     for leaving in cohort.leaving:
         leaving.settle(work, states)
     if not cohort.keeps_chunk:
@@ -105,6 +98,36 @@ def settle(work: LayerPass, spared: Spared) -> None:
     for watcher in cohort.watchers:
         watcher.settled(work)
     layer.release()
+
+
+def choose_early(work: LayerPass, fold: Fold) -> None:
+    """Let the groups choose that cannot wait for the last layer."""
+    kept = work.positions >= 0
+    for group in work.cohort.groups:
+        if group.number in fold.early:
+            choice = _chosen(work, group, {})
+            fold.early[group.number].append(choice)
+            if choice.kept is not None:
+                kept[group.rows] = choice.kept
+    if work.cohort.counts_layers:
+        work.cohort.count_kept(kept, work.positions)
+
+
+def _chosen(work: LayerPass, group: Group, spared: Spared) -> Choice:
+    """What one group keeps of this layer, and its states."""
+    cohort, over = work.cohort, work.cohort.over(group)
+    if not any(over) and not group.policy.is_stateful:
+        return Choice(None, {})
+    view = view_after(work, group)
+    states = {key: view.state[key.name] for key in _keys(group)}
+    work.layer.carried |= {(name, group.number): view.state[name] for name in group.policy.carried}
+    if not any(over):
+        return Choice(None, states)
+    if group.number in spared:
+        return Choice(spared[group.number], states)
+    kept, is_nan = group.policy.keep(view)
+    cohort.tally.called(group.rows, over, is_nan)
+    return Choice(kept, states)
 
 
 def view_after(work: LayerPass, group: Group) -> CacheView:

@@ -1,7 +1,7 @@
 """Where the slots of a cohort lie: one tensor each for K, V, positions and every state, over all layers at once.
 
-Each layer works on its own part. In decode a policy can therefore be shown all layers in one view, as so many rows more
-(`harness.engine.fold`), and nothing has to be gathered for it.
+Each layer works on its own part. The layers of a row lie side by side, so that a policy can be shown all layers of its
+rows in one view, as so many rows more (`harness.engine.fold`), and nothing has to be gathered for it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class Shelf:
 
     def __init__(self, layers: int) -> None:
         self.layers = layers
-        self.keys: Tensor  # (L, R, H, slots, D)
+        self.keys: Tensor  # (R, L, H, slots, D)
         self.values: Tensor
-        self.positions: Tensor  # (L, R, H, slots) int32, -1 = empty
-        self.states: dict[tuple[str, int], Tensor] = {}  # by name and group: (L, r, H, slots, …)
+        self.positions: Tensor  # (R, L, H, slots) int32, -1 = empty
+        self.states: dict[tuple[str, int], Tensor] = {}  # by name and group: (r, L, H, slots, …)
         self.is_allocated = False
 
     def allocate(self, keys: Tensor, values: Tensor, rows: int, slots: int) -> None:
@@ -29,7 +29,7 @@ class Shelf:
 
         Raises `EngineError` where a layer differs from the first.
         """
-        shape = (self.layers, rows, keys.shape[1], slots)
+        shape = (rows, self.layers, keys.shape[1], slots)
         if not self.is_allocated:
             self.keys = keys.new_zeros(*shape, keys.shape[-1])
             self.values = values.new_zeros(*shape, values.shape[-1])
@@ -42,8 +42,7 @@ class Shelf:
             )
 
     def state(self, name: str, group: int, rows: int, kind: SlotState) -> Tensor:
-        """(L, r, H, slots, …), zeros when it is asked for first."""
+        """(r, L, H, slots, …), zeros when it is asked for first."""
         if (name, group) not in self.states:
-            layers, _, heads, slots, _ = self.keys.shape
-            self.states[name, group] = self.keys.new_zeros(layers, rows, heads, slots, *kind.shape, dtype=kind.dtype)
+            self.states[name, group] = self.keys.new_zeros(rows, *self.keys.shape[1:-1], *kind.shape, dtype=kind.dtype)
         return self.states[name, group]

@@ -22,6 +22,11 @@ from policies import DENSE
 class Leader(Cohort):
     """Dense rows, one for each prompt, which remember what attention gave them in the pass at hand."""
 
+    @property
+    def folds(self) -> bool:
+        """Never: attention's output is remembered layer by layer."""
+        return False
+
     def attend(self, work: LayerPass) -> Tensor:
         """(R, m, H·G, D), kept for those who follow."""
         if work.index == 0:
@@ -40,6 +45,11 @@ class Follower(Cohort):
         prompts = sorted(first, key=lambda key: key[0])  # leaders under the same policy must be neighbours
         self.leader = Leader([_dense(first[key]) for key in prompts], prompting, layers, device)
         self.source = torch.tensor([prompts.index(key) for key in keys], device=device)
+
+    @property
+    def folds(self) -> bool:
+        """Not while attention's output comes from the leader."""
+        return super().folds and self.leader is None
 
     def attend(self, work: LayerPass) -> Tensor:
         """The leader's attention output while prompts are read."""

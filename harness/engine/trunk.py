@@ -149,6 +149,11 @@ class Trunk(Cohort):
         return self.departures.get(self.passes - 1, ())
 
     @property
+    def folds(self) -> bool:
+        """Never: rows leave layer by layer."""
+        return False
+
+    @property
     def keeps_chunk(self) -> bool:
         """Whether a later pass will attend to the chunk at hand."""
         return self.passes < max(map(len, self.plans))

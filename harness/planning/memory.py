@@ -4,7 +4,8 @@
     slots = (shared prompts' slots + Σ over rows (N + B)) × bytes of one slot over all layers
 
 The workspace is an upper bound of what exists at one time beside the slots: activations of the widest pass in one
-layer, masks, softmax rows of one tile, and logits. `scripts/bench.py` measures the peak against it.
+layer, what waits where layers settle together, masks, softmax rows of one tile, and logits. `scripts/bench` measures
+the peak against it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 
-from harness.engine.attention import ROWS_PER_TILE
+from harness.engine.attention import NUMBERS_PER_TILE, ROWS_PER_TILE
 from harness.engine.rows import Prompting, Row
 from harness.engine.sharing import leaves_after
 
@@ -30,6 +31,7 @@ class Footprint:
 
     slot: int
     token: int  # activations of one token in the widest moment of a layer
+    waiting: int  # keys, values and queries of one token in all layers (`harness.engine.fold`)
     query_heads: int
     group: int
     vocabulary: int
@@ -46,6 +48,7 @@ class Footprint:
         return Footprint(
             slot=config.num_hidden_layers * heads * (2 * width * itemsize + 4),
             token=inner * itemsize,
+            waiting=config.num_hidden_layers * 2 * (queries + heads) * width * itemsize,  # queries twice: then stacked
             query_heads=queries,
             group=queries // heads,
             vocabulary=config.vocab_size,
@@ -96,10 +99,13 @@ class Load:
         model = self.footprint
         rows = max(len(self.first), self.rows if self.tail > 1 else 1)
         chunk = max(self.tail, *self.first.values())
-        softmax = 3 * 4 * rows * model.query_heads * min(ROWS_PER_TILE, chunk) * self.seen
+        # Layers that settle together fill a tile even with one row; its copies are those of a chain of operations.
+        tile = rows * model.query_heads * min(ROWS_PER_TILE, chunk) * self.seen
+        softmax = 4 * max(3 * tile, 5 * NUMBERS_PER_TILE)
         mask = 0 if chunk == self.seen else model.itemsize * rows * model.group * chunk * self.seen
         logits = 8 * self.rows * model.vocabulary
-        return self.reading * model.token + softmax + mask + logits
+        waiting = self.rows * self.tail * model.waiting
+        return self.reading * model.token + waiting + softmax + mask + logits
 
     @property
     def bytes(self) -> int:

@@ -11,7 +11,7 @@ from presets import evicting_in, policy
 from tiny import prompt, tiny_model
 
 from harness.engine import decode as decoding
-from harness.engine.fold import Fold, may_fold
+from harness.engine.fold import Fold, layers_are_rows, settles_late
 from harness.engine.rows import Prompting, Row
 from harness.engine.run import Engine
 from policies import DENSE
@@ -37,16 +37,20 @@ def rows_of(name: str) -> list[Row]:
     ]
 
 
-FOLDED = [name for name in evicting_in(BLOCKED, 40) if may_fold(policy(name))]
+PRESETS = sorted({*evicting_in(BLOCKED, 40), *evicting_in(ONCE, 40)})
+LATE = [name for name in PRESETS if policy(name).uniform and settles_late(policy(name))]
 
 
 def test_what_is_folded():
-    """The policies of the papers' tables are, those that look at the layer or evict before attention are not."""
-    assert {"window", "sink", "h2o", "tova", "snapkv", "keydiff", "caote_h2o", "caote_snapkv"} <= set(FOLDED)
-    assert not {"hashevict", "random", "oracle", "kvec/testbed", "snapkv/carry", "sink/buzz"} & set(FOLDED)
+    """The policies of the papers' tables are asked once for all layers, those that look at the layer at each, and all
+    are stored at once; those that evict before attention or move positions are not."""
+    at_once = {name for name in LATE if layers_are_rows(policy(name))}
+    assert {"window", "sink", "h2o", "tova", "snapkv", "keydiff", "caote_h2o", "caote_snapkv"} <= at_once
+    assert set(LATE) - at_once == {"random", "oracle", "kvec/testbed"}
+    assert not {"hashevict", "sink/buzz", "ada_snapkv"} & set(LATE)
 
 
-@pytest.mark.parametrize("name", FOLDED)
+@pytest.mark.parametrize("name", LATE)
 @pytest.mark.parametrize("feed", [BLOCKED, ONCE], ids=str)
 def test_all_layers_at_once_equal_one_by_one(model, name, feed, request):
     if name not in evicting_in(feed, 40):
@@ -55,6 +59,22 @@ def test_all_layers_at_once_equal_one_by_one(model, name, feed, request):
     at_once = Engine(model).generate(rows, feed)
     request.getfixturevalue("layer_by_layer")
     assert at_once == Engine(model).generate(rows, feed)
+
+
+def test_policies_of_both_kinds_are_folded_together(model, monkeypatch, request):
+    """Prompts of their own, so that nothing is shared and all blocks are read in this cohort."""
+    snapkv = policy("snapkv")
+    carrying = replace(snapkv, name="carrying", scorer=replace(snapkv.scorer, window_source="carry"))
+    mixed = [*map(policy, ("keydiff", "random", "h2o", "oracle", "snapkv")), carrying, policy("caote_h2o"), DENSE]
+    rows = [Row(prompt(45 + n, n), chosen, 40, NEW) for n, chosen in enumerate(mixed)]
+    folded, of = [], Fold.of
+    monkeypatch.setattr(
+        Fold, "of", staticmethod(lambda cohort: folded.append((cohort.phase, of(cohort))) or folded[-1][1])
+    )
+    at_once = Engine(model).generate(rows, BLOCKED)
+    assert {phase for phase, fold in folded if fold and len(fold.early) == 3} == {"prompt", "decode"}
+    request.getfixturevalue("layer_by_layer")
+    assert at_once == Engine(model).generate(rows, BLOCKED)
 
 
 def test_dense_rows_are_folded_too(model, request):

@@ -42,8 +42,12 @@ def test_samples_stay_whole_and_memory_bounds_the_batch(tmp_path):
     work = planned(tmp_path)
     (everything,) = work.batches(2**40)
     assert len(everything) == 2 * 3
-    one = Load(work.footprint).with_row(everything[0].row, everything[0].cell.prompting)
-    by_pairs = list(work.batches(int(2.5 * one.bytes)))
+    load, bytes_of_first = Load(work.footprint), []
+    for job in everything[:3]:
+        load = load.with_row(job.row, job.cell.prompting)
+        bytes_of_first.append(load.bytes)
+    _, two, three = bytes_of_first
+    by_pairs = list(work.batches((two + three) // 2))
     assert [len(batch) for batch in by_pairs] == [2, 2, 2]
     assert all(len({job.sample.id for job in batch}) == 1 for batch in by_pairs)
     assert [len(batch) for batch in work.batches(0)] == [1] * 6  # a single row is always tried
