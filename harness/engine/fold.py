@@ -8,8 +8,9 @@ stored. What is kept is the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from harness.engine.attention import attend
 from harness.engine.cache import SlotLayer, StateKey
+from harness.engine.choice import Choice, choose
 from harness.engine.group_attention import GroupAttention
 from harness.engine.sight import Sight
 from policies import CacheView, Policy
@@ -25,14 +27,6 @@ if TYPE_CHECKING:
     from harness.engine.cohort import Cohort, Group
 
 Number = TypeVar("Number")
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What a group chose in one layer: ``kept`` (r, H, fill + m) bool, or None where all stays; ``states`` after it."""
-
-    kept: Tensor | None
-    states: Mapping[StateKey, Tensor]
 
 
 class Fold:
@@ -71,8 +65,11 @@ class Fold:
         kept = None if cohort.appends else filled
         states: dict[StateKey, Tensor] = {}
         for group in cohort.groups:
-            choice = self._chosen(group, query, arriving)
-            states |= choice.states
+            if group.number in self.early:
+                choice = self._collected(group)
+            else:
+                choice = choose(cohort, group, partial(self._view, query=query, arriving=arriving), layers)
+            states |= {key: choice.states[key.name] for key in self._stored(group)}
             if choice.kept is not None:
                 assert kept is not None
                 kept[self._folded(group.rows)] = choice.kept
@@ -88,29 +85,13 @@ class Fold:
             each.fill = layer.fill
             each.release()
 
-    def _chosen(self, group: Group, query: Tensor, arriving: Tensor) -> Choice:
-        """What a group keeps in all layers, and its states, its rows folded."""
-        if group.number in self.early:
-            return self._collected(group)
-        over = self.cohort.over(group)
-        if not any(over) and not group.policy.is_stateful:
-            return Choice(None, {})
-        view = self._view(group, query, arriving)
-        states = {key: view.state[key.name] for key in self.layer.states if key.group == group.number}
-        if not any(over):
-            return Choice(None, states)
-        kept, is_nan = group.policy.keep(view)
-        self.cohort.tally.called(group.rows, over, is_nan.view(-1, self.layers).any(1), self.layers)
-        return Choice(kept, states)
-
     def _collected(self, group: Group) -> Choice:
         """The choices that were made layer by layer, as one."""
         choices = self.early[group.number]
         kept = [choice.kept for choice in choices if choice.kept is not None]
         states = {
-            key: torch.stack([_named(key.name, choice.states) for choice in choices], 1).flatten(0, 1)
-            for key in self.layer.states
-            if key.group == group.number
+            name: torch.stack([choice.states[name] for choice in choices], 1).flatten(0, 1)
+            for name in group.policy.state
         }
         return Choice(torch.stack(kept, 1).flatten(0, 1) if kept else None, states)
 
@@ -118,7 +99,7 @@ class Fold:
         """Slots and chunk of a group in all layers, the policy's state brought up to this pass."""
         cohort, layer, layers = self.cohort, self.layer, self.layers
         here, rows = slice(0, layer.fill + cohort.feed.width), self._folded(group.rows)
-        stored = {key: state for key, state in layer.states.items() if key.group == group.number}
+        stored = self._stored(group)
         for state in stored.values():
             state[:, :, layer.fill : here.stop] = 0
         keys, values = (each[rows] for each in layer.attended())
@@ -149,6 +130,9 @@ class Fold:
         )
         return replace(view, state=dict(group.policy.update(view))) if group.policy.is_stateful else view
 
+    def _stored(self, group: Group) -> dict[StateKey, Tensor]:
+        return {key: state for key, state in self.layer.states.items() if key.group == group.number}
+
     def _folded(self, rows: slice) -> slice:
         return slice(rows.start * self.layers, rows.stop * self.layers)
 
@@ -173,10 +157,6 @@ def layers_are_rows(policy: Policy) -> bool:
     stage = None if policy.prompt_stage is None else policy.prompt_stage.scorer
     parts = [part for part in (policy.scorer, policy.correction, stage) if part is not None]
     return type(policy) is Policy and all(getattr(part, "layers_as_rows", False) for part in parts)
-
-
-def _named(name: str, states: Mapping[StateKey, Tensor]) -> Tensor:
-    return next(state for key, state in states.items() if key.name == name)
 
 
 def _all_layers(cohort: Cohort) -> SlotLayer:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from harness.engine.cache import StateKey
+from harness.engine.choice import Choice, choose
 from harness.engine.cohort import Group
-from harness.engine.fold import Choice, Fold
+from harness.engine.fold import Fold
 from harness.engine.layer_pass import LayerPass
 from policies import CacheView
 
@@ -73,7 +75,7 @@ def settle(work: LayerPass, spared: Spared) -> None:
     states: dict[StateKey, Tensor] = {}
     for group in cohort.groups:
         choice = _chosen(work, group, spared)
-        states |= choice.states
+        states |= {key: choice.states[key.name] for key in _keys(group)}
         if choice.kept is not None:
             assert kept is not None
             kept[group.rows] = choice.kept
@@ -114,20 +116,10 @@ def choose_early(work: LayerPass, fold: Fold) -> None:
 
 
 def _chosen(work: LayerPass, group: Group, spared: Spared) -> Choice:
-    """What one group keeps of this layer, and its states."""
-    cohort, over = work.cohort, work.cohort.over(group)
-    if not any(over) and not group.policy.is_stateful:
-        return Choice(None, {})
-    view = view_after(work, group)
-    states = {key: view.state[key.name] for key in _keys(group)}
-    work.layer.carried |= {(name, group.number): view.state[name] for name in group.policy.carried}
-    if not any(over):
-        return Choice(None, states)
-    if group.number in spared:
-        return Choice(spared[group.number], states)
-    kept, is_nan = group.policy.keep(view)
-    cohort.tally.called(group.rows, over, is_nan)
-    return Choice(kept, states)
+    """What one group decides in this layer; what it carries per row is put down at once."""
+    choice = choose(work.cohort, group, partial(view_after, work), spared=spared.get(group.number))
+    work.layer.carried |= {(name, group.number): choice.states[name] for name in group.policy.carried}
+    return choice
 
 
 def view_after(work: LayerPass, group: Group) -> CacheView:
