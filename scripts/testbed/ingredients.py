@@ -71,6 +71,18 @@ def _listed_hops(rng: random.Random, source: Material, size: int) -> Exercise:
     return multi_doc_qa.write(rng, source, 0, chains=min(max(size // 270, 2), 12))
 
 
+def _listed_multivalue(rng: random.Random, source: Material, size: int) -> Exercise:
+    """Values with their ordinals and few words of a book between them: which of a key's three values is which."""
+    return ruler.write_multivalue(rng, source, 0, keys=min(max(size // 270, 1), 12))
+
+
+def _sums(rng: random.Random, source: Material, size: int) -> Exercise:
+    """Sums of two digits alone, as `reasoning_mini` ends with them."""
+    pairs = [(rng.randint(1, 9), rng.randint(1, 9)) for _ in range(min(max(size // 16, 2), 24))]
+    asked = [Question(f"Sum: {a} + {b} =", f" {a + b}.", (f"{a + b}.",)) for a, b in pairs]
+    return Exercise("", tuple(asked), predictable=False)
+
+
 def _listed_count(rng: random.Random, source: Material, size: int) -> Exercise:
     """Passages of a few words: how many there are."""
     return passage_count.write(rng, source, rng.randint(40, max(min(size, 500), 41)))
@@ -181,7 +193,7 @@ INGREDIENTS: dict[str, Writer] = {
     "prose": _prose,
 }
 # The same formats with fewer forms or other words: for mixtures only.
-LISTED = {"listed_facts": _listed_facts, "listed_hops": _listed_hops}
+LISTED = {"listed_facts": _listed_facts, "listed_hops": _listed_hops, "listed_multivalue": _listed_multivalue}
 CHOSEN = {
     name.replace("facts", f"{kind}_facts"): _only(write, wanted)
     for name, write in {"facts": _facts, "listed_facts": _listed_facts}.items()
@@ -193,7 +205,7 @@ WORDED: dict[str, Writer] = {
 }
 VARIANTS: dict[str, Writer] = (
     LISTED
-    | {"listed_count": _listed_count}
+    | {"listed_count": _listed_count, "sums": _sums}
     | CHOSEN
     | {f"varied_{name}": _varied(write) for name, write in (WORDED | LISTED | CHOSEN).items()}
 )

@@ -51,7 +51,7 @@ def train(config: Mapping[str, Any], folder: Path, stop_after: int | None = None
         stage, within = plan.at(step)
         length = plan.stages[stage].length
         if length not in passes:
-            passes = {length: _pass(model, length, config)}
+            passes = {length: forward(model, length, config)}
         result = passes[length](torch.from_numpy(ids).to(model.device), torch.from_numpy(weights).to(model.device))
         result[0].backward()
         optimiser.step(plan.rate(step))
@@ -66,15 +66,16 @@ def train(config: Mapping[str, Any], folder: Path, stop_after: int | None = None
     return model, folder / words.FILE
 
 
-def _pass(model: LlamaForCausalLM, length: int, config: Mapping[str, Any]) -> Any:
-    """A function of a batch: the loss, and the share of answers begun right."""
+def forward(model: LlamaForCausalLM, length: int, config: Mapping[str, Any]) -> Any:
+    """A function of a batch, ids [batch, length + 1] and weights [batch, length]: `network.loss`, compiled or not."""
     turn = network.rotation(model, length)
 
-    def forward(ids: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    def rest(x: Tensor, gold: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(config["device"], dtype=torch.bfloat16, enabled=config["bf16"]):
-            return network.loss(model, ids, weights, turn, first=FIRST)
+            return network.loss(model, x, gold, weights, turn, first=FIRST)
 
-    return torch.compile(forward, dynamic=False) if config["compile"] else forward
+    fast = torch.compile(rest, dynamic=False) if config["compile"] else rest
+    return lambda ids, weights: fast(network.embedded(model, ids[:, :-1]), ids[:, 1:], weights)
 
 
 def _probed(
@@ -83,7 +84,7 @@ def _probed(
     def logits(ids: Tensor) -> Tensor:
         ids = ids.to(model.device)
         with torch.autocast(config["device"], dtype=torch.bfloat16, enabled=config["bf16"]):
-            return network.logits(model, ids, network.rotation(model, ids.shape[1])).cpu()
+            return network.logits(model, network.embedded(model, ids), network.rotation(model, ids.shape[1])).cpu()
 
     return probe.accuracy(logits, tokenizer, length, config["probe_samples"])
 

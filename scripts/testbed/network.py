@@ -40,25 +40,35 @@ def rotation(model: LlamaForCausalLM, length: int) -> tuple[Tensor, Tensor]:
     return cos[0], sin[0]
 
 
-def logits(model: LlamaForCausalLM, ids: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-    """[batch, length, vocabulary] for full sequences of token ids [batch, length]."""
-    x = model.model.embed_tokens(ids)
+def logits(model: LlamaForCausalLM, x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+    """[batch, length, vocabulary] for full sequences of embedded tokens [batch, length, hidden size]."""
     for layer in model.model.layers:
         x = x + _attention(layer.self_attn, layer.input_layernorm(x), turn)
         x = x + layer.mlp(layer.post_attention_layernorm(x))
     return model.lm_head(model.model.norm(x))  # type: ignore[no-any-return]
 
 
+def embedded(model: LlamaForCausalLM, ids: Tensor) -> Tensor:
+    """[batch, length, hidden size] of token ids [batch, length].
+
+    Not to be compiled: on a processor, threads would then add up the gradients of the embeddings in whatever order they
+    come, and a run would not end twice with the same weights.
+    """
+    return model.model.embed_tokens(ids)  # type: ignore[no-any-return]
+
+
 def loss(
-    model: LlamaForCausalLM, ids: Tensor, weights: Tensor, turn: tuple[Tensor, Tensor], first: float
+    model: LlamaForCausalLM, x: Tensor, gold: Tensor, weight: Tensor, turn: tuple[Tensor, Tensor], first: float
 ) -> tuple[Tensor, Tensor]:
-    """Mean negative log-likelihood (nats) of ``ids`` [batch, length + 1], each token but the first under its weight.
+    """Mean negative log-likelihood (nats) of ``gold`` [batch, length], the tokens that follow those of ``x``.
+
+    ``x`` is `embedded`; each token counts under its ``weight`` [batch, length].
 
     Beside it the share of tokens of weight ``first``, which begin answers, that are the model's first choice. Tokens
     after them say little: once a value has begun, going on with it takes no knowledge of which key was asked for.
     """
-    predicted = logits(model, ids[:, :-1], turn).float().flatten(0, 1)
-    gold, weight = ids[:, 1:].flatten(), weights.flatten()
+    predicted = logits(model, x, turn).float().flatten(0, 1)
+    gold, weight = gold.flatten(), weight.flatten()
     each = F.cross_entropy(predicted, gold, reduction="none")
     asked = weight == first
     right = ((predicted.detach().argmax(-1) == gold) & asked).sum() / asked.sum().clamp(min=1)

@@ -90,6 +90,24 @@ def test_killed_and_resumed_gives_the_weights_of_an_uninterrupted_run(folder, tm
     assert not all(torch.equal(a, b) for a, b in zip(whole.parameters(), untrained.parameters(), strict=True))
 
 
+def test_two_threads_and_compilation_give_the_same_gradients_every_time():
+    """Few ids, many tokens: each row of the embedding's gradient has addends of both threads."""
+    model = network.build(TINY["model"], seed=1)
+    ids = torch.randint(0, 50, (64, 65), generator=torch.Generator().manual_seed(0))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        forward = loop.forward(model, 64, TINY | {"compile": True})
+        found = []
+        for _ in range(6):
+            model.zero_grad()
+            forward(ids, torch.ones(64, 64))[0].backward()
+            found.append([parameter.grad.clone() for parameter in model.parameters()])
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
+
+
 def test_training_can_start_from_exported_weights_and_their_tokenizer(folder, tmp_path):
     model = network.build(TINY["model"] | {"vocab_size": 4096}, seed=3)
     write(model, folder / words.FILE, tmp_path / "before")
@@ -104,7 +122,7 @@ def test_the_forward_pass_is_that_of_transformers(length):
     model = network.build(TINY["model"], seed=1)
     ids = torch.randint(0, 512, (2, length), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        ours = network.logits(model, ids, network.rotation(model, length))
+        ours = network.logits(model, network.embedded(model, ids), network.rotation(model, length))
         theirs = model(ids).logits
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
@@ -128,10 +146,13 @@ def test_the_loss_weighs_each_token():
     model = network.build(TINY["model"], seed=1)
     ids = torch.randint(0, 512, (1, 9), generator=torch.Generator().manual_seed(0))
     turn = network.rotation(model, 8)
-    alone = [network.loss(model, ids, torch.eye(8)[i : i + 1], turn, FIRST)[0].item() for i in range(8)]
-    weights = torch.arange(8.0)[None]
+
+    def loss(weights):
+        return network.loss(model, network.embedded(model, ids[:, :-1]), ids[:, 1:], weights, turn, FIRST)[0].item()
+
+    alone = [loss(torch.eye(8)[i : i + 1]) for i in range(8)]
     expected = sum(weight * each for weight, each in zip(range(8), alone, strict=True)) / 28
-    assert network.loss(model, ids, weights, turn, FIRST)[0].item() == pytest.approx(expected, rel=1e-5)
+    assert loss(torch.arange(8.0)[None]) == pytest.approx(expected, rel=1e-5)
 
 
 def test_what_is_exported_loads_in_transformers_with_its_tokenizer(folder, tmp_path):
