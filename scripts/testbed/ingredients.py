@@ -22,7 +22,7 @@ from tasks.mini import (
     summary,
 )
 from tasks.mini.exercise import Exercise, Question, asked_of
-from tasks.mini.material import FactForm, Material, material
+from tasks.mini.material import FactForm, Material, material, wordings
 from tasks.novels import Novel
 
 SHORTEST_LINE = 16  # characters with a key of its own
@@ -72,8 +72,16 @@ def _listed_hops(rng: random.Random, source: Material, size: int) -> Exercise:
 
 
 def _listed_multivalue(rng: random.Random, source: Material, size: int) -> Exercise:
-    """Values with their ordinals and few words of a book between them: which of a key's three values is which."""
-    return ruler.write_multivalue(rng, source, 0, keys=min(max(size // 270, 1), 12))
+    """Values with their ordinals line by line, asked for one by one: a value belongs to a key and an ordinal."""
+    words = wordings()["multivalue"]
+    lines, asked = [], []
+    for key in source.keys(rng, min(max(size // 180, 2), 16)):
+        for ordinal, value in zip(words["ordinals"], source.numbers(rng, len(words["ordinals"])), strict=True):
+            line = words["needle"].format(o=ordinal, k=key, v=value)
+            lines.append(line)
+            asked.append(Question(line[: line.rindex(f" {value}")], f" {value}", (value,)))
+    rng.shuffle(lines)
+    return Exercise("\n".join(lines), tuple(rng.sample(asked, asked_of(len(asked)))), predictable=False)
 
 
 def _sums(rng: random.Random, source: Material, size: int) -> Exercise:
