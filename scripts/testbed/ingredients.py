@@ -125,6 +125,20 @@ LABEL_LINES = (
     "{k} {b} {v}", "The {k} {b} {v}", "{k}, {v}", "{a} - {k} - {v}",
 )  # fmt: skip
 
+# The same with more tokens between word and label: one word that the tokenizer cuts, as it cuts "Class", or two.
+FAR_LABEL_LINES = (
+    "{a}: {k} {b}: {v}", "{a}: {k} {b}: {v}", "{a}: {k} {b}: {v}", "{a} {k} {b}: {v}", "The {k} {b} {v}",
+    "{a}: {k} {b} {c}: {v}", "{a}: {k} {b}{c}: {v}", "The {k} {b} {c} {v}",
+)  # fmt: skip
+
+
+def _far_few_shot(rng: random.Random, source: Material, size: int) -> Exercise:
+    """Labels some tokens behind their words."""
+    a, b, c = rng.sample(ordinary(source.novels), 3)
+    names = {"a": a.title(), "b": b.title(), "c": c}  # the tokenizer knows few words with a capital
+    lines = tuple(line.format(**names, k="{k}", v="{v}") for line in FAR_LABEL_LINES)
+    return few_shot.write(rng, replace(source, label_lines=lines), size)
+
 
 def _varied(write: Writer) -> Writer:
     """The same exercise with ordinary words for keys, names and labels, so that words are read and not remembered.
@@ -202,6 +216,7 @@ INGREDIENTS: dict[str, Writer] = {
 }
 # The same formats with fewer forms or other words: for mixtures only.
 LISTED = {"listed_facts": _listed_facts, "listed_hops": _listed_hops, "listed_multivalue": _listed_multivalue}
+FAR = {"far_few_shot": _far_few_shot}
 CHOSEN = {
     name.replace("facts", f"{kind}_facts"): _only(write, wanted)
     for name, write in {"facts": _facts, "listed_facts": _listed_facts}.items()
@@ -214,7 +229,8 @@ WORDED: dict[str, Writer] = {
 VARIANTS: dict[str, Writer] = (
     LISTED
     | {"listed_count": _listed_count, "sums": _sums}
+    | FAR
     | CHOSEN
-    | {f"varied_{name}": _varied(write) for name, write in (WORDED | LISTED | CHOSEN).items()}
+    | {f"varied_{name}": _varied(write) for name, write in (WORDED | LISTED | FAR | CHOSEN).items()}
 )
 WRITERS = INGREDIENTS | VARIANTS
