@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
 from math import isqrt
@@ -132,11 +132,15 @@ FAR_LABEL_LINES = (
 )  # fmt: skip
 
 
+def _with_words(lines: Iterable[str], **words: str) -> tuple[str, ...]:
+    """Lines with their own words in place; ``{k}`` and ``{v}`` stay open."""
+    return tuple(line.format(**words, k="{k}", v="{v}") for line in lines)
+
+
 def _far_few_shot(rng: random.Random, source: Material, size: int) -> Exercise:
     """Labels some tokens behind their words."""
     a, b, c = rng.sample(ordinary(source.novels), 3)
-    names = {"a": a.title(), "b": b.title(), "c": c}  # the tokenizer knows few words with a capital
-    lines = tuple(line.format(**names, k="{k}", v="{v}") for line in FAR_LABEL_LINES)
+    lines = _with_words(FAR_LABEL_LINES, a=a.title(), b=b.title(), c=c)  # few words with a capital are one token
     return few_shot.write(rng, replace(source, label_lines=lines), size)
 
 
@@ -151,15 +155,14 @@ def _varied(write: Writer) -> Writer:
         most = 2 * (size // SHORTEST_LINE + 8)  # so many keys can be asked for, and as many again must be there
         firsts = rng.randint(min(isqrt(most) + 1, 60), 60)
         seconds = rng.randint(min(most // firsts + FEWEST, 80), 80)
-        names = {"a": words[-1].title(), "b": rng.choice([words[-2], words[-2].title()])}
-        lines = [line.format(**names, k="{k}", v="{v}") for line in LABEL_LINES]
+        second = rng.choice([words[-2], words[-2].title()])
         changed = replace(
             source,
             adjectives=tuple(words[:firsts]),
             nouns=tuple(words[60 : 60 + seconds]),
             names=tuple(words[140:180]),
             labels=tuple(words[180:200]),
-            label_lines=tuple(lines),
+            label_lines=_with_words(LABEL_LINES, a=words[-1].title(), b=second),
         )
         return write(rng, changed, size)
 
