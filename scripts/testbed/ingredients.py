@@ -23,11 +23,13 @@ from tasks.mini import (
 )
 from tasks.mini.exercise import Exercise, Question, asked_of
 from tasks.mini.material import FactForm, Material, material, wordings
+from tasks.needles import DIGITS
 from tasks.novels import Novel
 
 SHORTEST_LINE = 16  # characters with a key of its own
 FEWEST = 8  # nouns at the least: some exercises draw several at once, whatever their size
 ORDINARY = 2500  # words that exercises may be varied with
+CLOSE = 150  # numbers in a row that close ones are drawn from, or as many as there may be lines
 Writer = Callable[[random.Random, Material, int], Exercise]
 # Separators of the dense lists that teach induction; "" makes the key itself the question.
 SEPARATORS = ("", ":", " is", " =", " ->", " means", " is:")
@@ -169,6 +171,20 @@ def _varied(write: Writer) -> Writer:
     return varied
 
 
+def _close(write: Writer) -> Writer:
+    """The same exercise with numbers that begin alike, so that each digit has to be looked up under its key.
+
+    Where two values begin with the same digit, what followed it before tells nothing about which of them is meant.
+    """
+
+    def close(rng: random.Random, source: Material, size: int) -> Exercise:
+        width = max(CLOSE, size // SHORTEST_LINE)
+        first = rng.randrange(10**DIGITS - width)
+        return write(rng, replace(source, among=range(first, first + width)), size)
+
+    return close
+
+
 def _only(write: Writer, wanted: Callable[[FactForm], bool]) -> Writer:
     """The same exercise with facts of some forms alone."""
 
@@ -229,11 +245,13 @@ WORDED: dict[str, Writer] = {
     name: INGREDIENTS[name]
     for name in ("facts", "hops", "few_shot", "code", "multikey", "multivalue", "variables", "chains", "pairs")
 }
+NUMBERED = ("facts", "far_facts", "listed_far_facts", "multikey", "multivalue")  # what asks for one of many numbers
 VARIANTS: dict[str, Writer] = (
     LISTED
     | {"listed_count": _listed_count, "sums": _sums}
     | FAR
     | CHOSEN
+    | {f"close_{name}": _close(write) for name, write in (WORDED | LISTED | CHOSEN).items() if name in NUMBERED}
     | {f"varied_{name}": _varied(write) for name, write in (WORDED | LISTED | FAR | CHOSEN).items()}
 )
 WRITERS = INGREDIENTS | VARIANTS

@@ -48,6 +48,7 @@ class Material:
     facts: tuple[FactForm, ...]
     pairs: tuple[str, ...]
     label_lines: tuple[str, ...]
+    among: range = range(10**DIGITS)  # what numbers are drawn from
 
     def keys(self, rng: random.Random, count: int) -> list[str]:
         """Distinct keys of two words: ``silver falcon``."""
@@ -58,7 +59,7 @@ class Material:
 
     def numbers(self, rng: random.Random, count: int) -> list[str]:
         """Distinct numbers of four digits, leading zeros included."""
-        return [f"{number:0{DIGITS}d}" for number in rng.sample(range(10**DIGITS), count)]
+        return [f"{number:0{DIGITS}d}" for number in rng.sample(self.among, count)]
 
     def place(self, rng: random.Random) -> tuple[Novel, int]:
         """A paragraph of a novel, as the character where it starts, long before the end."""

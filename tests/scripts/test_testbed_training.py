@@ -16,7 +16,7 @@ from harness.user_error import UserError
 from scripts.testbed import loop, network, words
 from scripts.testbed.export import export, write
 from scripts.testbed.five_gram import FiveGram
-from scripts.testbed.ingredients import WRITERS
+from scripts.testbed.ingredients import CLOSE, SHORTEST_LINE, WRITERS
 from scripts.testbed.mixture import Mixture
 from scripts.testbed.plan import Plan
 from scripts.testbed.weighted import ANSWER, FIRST
@@ -56,6 +56,14 @@ TINY = {
     "save_every": 1000,
     "probe_every": 1000,
     "probe_samples": 1,
+}
+SLOWED = {
+    "rope_type": "llama3",
+    "rope_theta": 100.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
 }
 
 
@@ -117,9 +125,10 @@ def test_training_can_start_from_exported_weights_and_their_tokenizer(folder, tm
     assert file.read_bytes() == (folder / words.FILE).read_bytes()
 
 
+@pytest.mark.parametrize("rope", [{}, {"rope_parameters": SLOWED}], ids=["plain", "slowed"])
 @pytest.mark.parametrize("length", [40, 150, network.WRITTEN_OUT + 8])  # one block, several, the fused kernel
-def test_the_forward_pass_is_that_of_transformers(length):
-    model = network.build(TINY["model"], seed=1)
+def test_the_forward_pass_is_that_of_transformers(length, rope):
+    model = network.build(TINY["model"] | rope, seed=1)
     ids = torch.randint(0, 512, (2, length), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         ours = network.logits(model, network.embedded(model, ids), network.rotation(model, length))
@@ -222,6 +231,17 @@ def test_every_exercise_has_answers_at_every_size(name):
             exercise = WRITERS[name](random.Random(seed), material("train"), size)
             assert all(question.answer.startswith(" ") for question in exercise.questions)
             assert exercise.questions
+
+
+@pytest.mark.parametrize("name", [name for name in WRITERS if name.startswith("close_")])
+def test_close_numbers_begin_alike_and_are_no_others(name):
+    for size in (60, 1000, 8000):
+        for seed in range(5):
+            exercise = WRITERS[name](random.Random(seed), material("train"), size)
+            values = {value for question in exercise.questions for value in question.references if value.isdigit()}
+            spread = max(CLOSE, size // SHORTEST_LINE)
+            assert max(map(int, values), default=0) - min(map(int, values), default=0) < spread
+            assert all(value in exercise.context for value in values)
 
 
 @pytest.mark.parametrize("seed", range(8))
