@@ -251,7 +251,7 @@ VARIANTS: dict[str, Writer] = (
     | {"listed_count": _listed_count, "sums": _sums}
     | FAR
     | CHOSEN
-    | {f"close_{name}": _close(write) for name, write in (WORDED | LISTED | CHOSEN).items() if name in NUMBERED}
+    | {f"close_{name}": _close((INGREDIENTS | CHOSEN)[name]) for name in NUMBERED}
     | {f"varied_{name}": _varied(write) for name, write in (WORDED | LISTED | FAR | CHOSEN).items()}
 )
 WRITERS = INGREDIENTS | VARIANTS
