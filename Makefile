@@ -98,7 +98,7 @@ efficiency: $(READY)  ## costs of the papers' methods on this machine, for their
 testbed: export MALLOC_TOP_PAD_ := 268435456
 testbed: export MALLOC_TRIM_THRESHOLD_ := 17179869184
 testbed: export MALLOC_MMAP_THRESHOLD_ := 4294967296
-testbed: $(READY)  ## train the testbed from scratch (four and a half hours; resumes), SMOKE=1: a tiny one (3 minutes)
+testbed: $(READY)  ## train the testbed from scratch (three hours; resumes), SMOKE=1: a tiny one (3 minutes)
 	$(BIN)/python -m scripts.train_testbed $(if $(SMOKE),--config-name smoke)
 
 format: $(READY)  ## rewrite the sources in the project's format

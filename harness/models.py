@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
-from transformers.utils import logging as transformers_logging
 
 from harness import model_files
 from harness.errors import UserError
@@ -18,6 +17,9 @@ from harness.model_files import BUNDLED
 from harness.samples.wording import Wording
 from policies import nearest
 from policies.shape import ModelShape
+
+if TYPE_CHECKING:  # transformers takes seconds to import, and commands that only name a model need nothing of it
+    from transformers import PreTrainedModel
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 __all__ = ["BUNDLED", "DTYPES", "ModelSpec", "eos_token_ids", "pick_device"]
@@ -72,7 +74,7 @@ class ModelSpec:
 
     def config(self) -> Any:
         """The model's configuration, without its weights."""
-        return self._fetch(AutoConfig)
+        return self._fetch("AutoConfig")
 
     def shape(self) -> ModelShape:
         """Layers and heads, read without the weights."""
@@ -82,7 +84,7 @@ class ModelSpec:
 
     def tokenizer(self) -> Any:
         """The model's tokenizer."""
-        return self._fetch(AutoTokenizer)
+        return self._fetch("AutoTokenizer")
 
     def wording(self) -> Wording:
         """How it is spoken to. Raises `UserError` where a chat format is asked for that the tokenizer does not have."""
@@ -98,19 +100,21 @@ class ModelSpec:
 
         Raises `UserError` for a ``device_map`` where accelerate is missing.
         """
-        transformers_logging.disable_progress_bar()
+        importlib.import_module("transformers.utils.logging").disable_progress_bar()
         model: PreTrainedModel
         if self.device_map is not None:
             if importlib.util.find_spec("accelerate") is None:
                 raise UserError(f"model.device_map={self.device_map} needs accelerate: pip install accelerate.")
-            model = self._fetch(AutoModelForCausalLM, dtype=DTYPES[self.dtype], device_map=self.device_map)
+            model = self._fetch("AutoModelForCausalLM", dtype=DTYPES[self.dtype], device_map=self.device_map)
             return model.eval()
-        model = self._fetch(AutoModelForCausalLM, dtype=DTYPES[self.dtype])
+        model = self._fetch("AutoModelForCausalLM", dtype=DTYPES[self.dtype])
         return model.to(device).eval()  # type: ignore[arg-type]
 
-    def _fetch(self, kind: Any, **options: Any) -> Any:
+    def _fetch(self, kind: str, **options: Any) -> Any:
+        """What transformers' class of that name loads."""
+        loader = getattr(importlib.import_module("transformers"), kind)
         try:
-            return kind.from_pretrained(
+            return loader.from_pretrained(
                 self.location, revision=self.revision, local_files_only=not self.download, **options
             )
         except (OSError, ValueError) as error:

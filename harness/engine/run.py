@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from harness.engine.architecture import refuse_unsupported
 from harness.engine.cohort import Cohort, Phase
 from harness.engine.decode import Given, Greedy, Speaker, decode
 from harness.engine.hearing import Listener, Losses, NextLogits
 from harness.engine.hindsight import Hindsight, look_ahead
-from harness.engine.hook import refuse_unsupported, slots_enabled
+from harness.engine.hook import slots_enabled
 from harness.engine.ledger import Ledger
 from harness.engine.rope import CacheRope
 from harness.engine.rows import SIMULATED, EngineError, Outcome, Prompting, Row

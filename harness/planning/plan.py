@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.cells import Cell
-from harness.engine.hook import refuse_unsupported
+from harness.engine.architecture import refuse_unsupported
 from harness.engine.rows import Row
 from harness.models import ModelSpec
 from harness.origin import fingerprint

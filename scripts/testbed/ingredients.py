@@ -22,7 +22,7 @@ from tasks.mini import (
     summary,
 )
 from tasks.mini.exercise import Exercise, Question, asked_of
-from tasks.mini.material import FactForm, Material, material, wordings
+from tasks.mini.material import FactForm, Material, material
 from tasks.needles import DIGITS
 from tasks.novels import Novel
 
@@ -75,11 +75,9 @@ def _listed_hops(rng: random.Random, source: Material, size: int) -> Exercise:
 
 def _listed_multivalue(rng: random.Random, source: Material, size: int) -> Exercise:
     """Values with their ordinals line by line, asked for one by one: a value belongs to a key and an ordinal."""
-    words = wordings()["multivalue"]
     lines, asked = [], []
     for key in source.keys(rng, min(max(size // 180, 2), 16)):
-        for ordinal, value in zip(words["ordinals"], source.numbers(rng, len(words["ordinals"])), strict=True):
-            line = words["needle"].format(o=ordinal, k=key, v=value)
+        for line, value in ruler.values_in_order(rng, source, key):
             lines.append(line)
             asked.append(Question(line[: line.rindex(f" {value}")], f" {value}", (value,)))
     rng.shuffle(lines)

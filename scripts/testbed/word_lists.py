@@ -63,20 +63,6 @@ class WordLists:
             row.add(part, [ANSWER if whole else RANDOM] + [ANSWER] * (len(part) - 1))
         return row.first(tokens)
 
-    def labels(self, rng: random.Random, tokens: int) -> Tokens:
-        """Two random words, a separator and a label in each line; where words come again their label is the answer."""
-        keys = [rng.sample(self.words, 2) for _ in range(rng.randint(3, max(4, tokens // 9)))]
-        names = rng.sample(self.words, rng.randint(2, 6))
-        labels = [rng.choice(names) for _ in keys]
-        head, tail = ([rng.choice(self.words)] if rng.random() < 0.7 else [] for _ in range(2))
-        row, seen = Tokens([BOS], [RANDOM]), set()
-        while len(row) < tokens:
-            which = rng.randrange(len(keys))
-            row.add([*head, *keys[which], *tail], [RANDOM] * (len(head) + 2 + len(tail)))
-            row.add([labels[which]], [FIRST if which in seen else RANDOM])
-            seen.add(which)
-        return row.first(tokens)
-
     def entries(self, rng: random.Random, tokens: int) -> Tokens:
         """Keys and values line by line; where a key comes again its value is the answer.
 
@@ -141,7 +127,6 @@ class WordLists:
 Maker = Callable[[WordLists, random.Random, int], Tokens]
 WORD_LISTS: dict[str, Maker] = {
     "repeat": WordLists.repeated,
-    "labels": WordLists.labels,
     "entries": WordLists.entries,
     "classes": WordLists.classes,
 }

@@ -22,17 +22,24 @@ def write_multikey(rng: random.Random, source: Material, size: int) -> Exercise:
     return Exercise(context, tuple(questions), predictable=False)
 
 
+def values_in_order(rng: random.Random, source: Material, key: str) -> list[tuple[str, str]]:
+    """A key's first, second and third value, each as the sentence that states it and the value."""
+    words = wordings()["multivalue"]
+    values = source.numbers(rng, len(words["ordinals"]))
+    return [
+        (words["needle"].format(o=ordinal, k=key, v=value), value)
+        for ordinal, value in zip(words["ordinals"], values, strict=True)
+    ]
+
+
 def write_multivalue(rng: random.Random, source: Material, size: int, keys: int = 2) -> Exercise:
     """The first, second and third value of each of two keys, in pages of a novel."""
-    words = wordings()["multivalue"]
-    ordinals = words["ordinals"]
     needles, questions = [], []
     for key in source.keys(rng, keys):
-        values = source.numbers(rng, len(ordinals))
-        sentences = [words["needle"].format(o=o, k=key, v=v) for o, v in zip(ordinals, values, strict=True)]
+        sentences, values = zip(*values_in_order(rng, source, key), strict=True)
         needles += sentences
         answer = " ".join([f" {values[0]}.", *sentences[1:]])
-        questions.append(Question(words["question"].format(k=key), answer, tuple(values)))
+        questions.append(Question(wordings()["multivalue"]["question"].format(k=key), answer, values))
     rng.shuffle(questions)
     return Exercise(source.bury(rng, size, needles), tuple(questions))
 
