@@ -34,7 +34,8 @@ def values_in_order(rng: random.Random, source: Material, key: str) -> list[tupl
 
 def write_multivalue(rng: random.Random, source: Material, size: int, keys: int = 2) -> Exercise:
     """The first, second and third value of each of two keys, in pages of a novel."""
-    needles, questions = [], []
+    needles: list[str] = []
+    questions = []
     for key in source.keys(rng, keys):
         sentences, values = zip(*values_in_order(rng, source, key), strict=True)
         needles += sentences
