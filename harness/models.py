@@ -18,7 +18,7 @@ from harness.samples.wording import Wording
 from policies import nearest
 from policies.shape import ModelShape
 
-if TYPE_CHECKING:  # transformers takes seconds to import, and commands that only name a model need nothing of it
+if TYPE_CHECKING:  # its models take seconds to import, and commands that only name one need none of them
     from transformers import PreTrainedModel
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

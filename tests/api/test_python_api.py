@@ -203,8 +203,7 @@ def test_a_model_of_ones_own_holds_no_more_than_the_budget(own, policy):
     model, tokenizer = own
     model.train()
     said = generate(model, tokenizer, PROMPT, policy, "50%", max_new_tokens=8, block_size=32)
-    assert said.prompt_tokens == len(tokenizer(PROMPT).input_ids)
-    assert said.slots == said.prompt_tokens // 2
+    assert said.slots == said.prompt_tokens // 2 == 151
     assert said.ledger.tokens_evicted > 0
     assert said.ledger.invalid == ""
     assert said.text == tokenizer.decode(said.tokens, skip_special_tokens=True)
