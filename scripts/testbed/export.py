@@ -13,7 +13,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 import tasks
 from harness.user_error import UserError
-from scripts.testbed import network, optimisers, words
+from scripts.testbed import arithmetic, network, optimisers, words
 from scripts.testbed.card import card
 from scripts.testbed.evaluate import evaluate
 from scripts.testbed.five_gram import FiveGram
@@ -35,7 +35,8 @@ def export(config: Mapping[str, Any], folder: Path) -> Path:
         )
     plan = Plan.parse(config)
     model = network.build(config["model"], config["seed"])
-    step = optimisers.load(folder / CHECKPOINT, model, optimisers.Optimisers(model, config["optimisers"]))
+    both = optimisers.Optimisers(model, config["optimisers"], arithmetic.chosen(config))
+    step = optimisers.load(folder / CHECKPOINT, model, both)
     target = folder / "export"
     write(model, folder / words.FILE, target)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(target)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from scripts.testbed import feed, network, optimisers, probe, words
+from scripts.testbed import arithmetic, feed, network, optimisers, probe, words
 from scripts.testbed.plan import Plan
 from scripts.testbed.weighted import FIRST
 from tasks.mini.material import material
@@ -37,7 +37,7 @@ def train(config: Mapping[str, Any], folder: Path, stop_after: int | None = None
         shutil.copy(Path(config["start_from"]) / words.FILE, folder / words.FILE)
     tokenizer = words.saved(folder, config["model"]["vocab_size"], material("train"), material("test"))
     model = network.build(config["model"], config["seed"], config["start_from"]).to(config["device"])
-    optimiser = optimisers.Optimisers(model, config["optimisers"])
+    optimiser = optimisers.Optimisers(model, config["optimisers"], arithmetic.chosen(config))
     file = folder / CHECKPOINT
     start = optimisers.load(file, model, optimiser) if file.exists() else 0
     end = plan.steps if stop_after is None else min(plan.steps, start + stop_after)
@@ -68,10 +68,10 @@ def train(config: Mapping[str, Any], folder: Path, stop_after: int | None = None
 
 def forward(model: LlamaForCausalLM, length: int, config: Mapping[str, Any]) -> Any:
     """A function of a batch, ids [batch, length + 1] and weights [batch, length]: `network.loss`, compiled or not."""
-    turn = network.rotation(model, length)
+    turn, mixed = network.rotation(model, length), arithmetic.chosen(config) is torch.bfloat16
 
     def rest(x: Tensor, gold: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        with torch.autocast(config["device"], dtype=torch.bfloat16, enabled=config["bf16"]):
+        with torch.autocast(config["device"], dtype=torch.bfloat16, enabled=mixed):
             return network.loss(model, x, gold, weights, turn, first=FIRST)
 
     fast = torch.compile(rest, dynamic=False) if config["compile"] else rest
@@ -81,9 +81,11 @@ def forward(model: LlamaForCausalLM, length: int, config: Mapping[str, Any]) -> 
 def _probed(
     model: LlamaForCausalLM, tokenizer: tokenizers.Tokenizer, length: int, config: Mapping[str, Any]
 ) -> dict[str, float]:
+    mixed = arithmetic.chosen(config) is torch.bfloat16
+
     def logits(ids: Tensor) -> Tensor:
         ids = ids.to(model.device)
-        with torch.autocast(config["device"], dtype=torch.bfloat16, enabled=config["bf16"]):
+        with torch.autocast(config["device"], dtype=torch.bfloat16, enabled=mixed):
             return network.logits(model, network.embedded(model, ids), network.rotation(model, ids.shape[1])).cpu()
 
     return probe.accuracy(logits, tokenizer, length, config["probe_samples"])

@@ -10,18 +10,22 @@ from typing import Any
 import torch
 from transformers import LlamaForCausalLM
 
+from scripts.testbed.muon import Muon
+
 
 class Optimisers:
-    """Both together. ``config`` has the fields ``muon`` and ``adamw``: the keyword arguments of each."""
+    """Both together. ``config`` has the fields ``muon`` and ``adamw``: the keyword arguments of each.
 
-    def __init__(self, model: LlamaForCausalLM, config: Mapping[str, Any]) -> None:
+    ``dtype``: in what Muon multiplies (`arithmetic.chosen`).
+    """
+
+    def __init__(self, model: LlamaForCausalLM, config: Mapping[str, Any], dtype: torch.dtype) -> None:
         inside = [p for name, p in model.named_parameters() if p.ndim == 2 and ".layers." in name]
         chosen = {id(p) for p in inside}
         others = [p for p in model.parameters() if id(p) not in chosen]
         self.parameters = [*inside, *others]
         self.clip = config["clip"]
-        muon: Any = torch.optim.Muon  # newer than the type stubs of older torch
-        self.members = [muon(inside, **config["muon"]), torch.optim.AdamW(others, **config["adamw"])]
+        self.members = [Muon(inside, **config["muon"], dtype=dtype), torch.optim.AdamW(others, **config["adamw"])]
         self.rates = [config["muon"]["lr"], config["adamw"]["lr"]]
 
     def step(self, factor: float) -> None:

@@ -37,7 +37,7 @@ TINY = {
     },
     "optimisers": {
         "clip": 1.0,
-        "muon": {"lr": 0.02, "momentum": 0.95, "weight_decay": 0.05, "adjust_lr_fn": "original"},
+        "muon": {"lr": 0.02, "momentum": 0.95, "weight_decay": 0.05},
         "adamw": {"lr": 0.003, "betas": [0.9, 0.95], "weight_decay": 0.0},
     },
     "warmup": 3,
@@ -51,7 +51,7 @@ TINY = {
     "seed": 0,
     "threads": 1,
     "device": "cpu",
-    "bf16": True,
+    "bf16": "auto",
     "compile": False,
     "save_every": 1000,
     "probe_every": 1000,
