@@ -90,11 +90,11 @@ def _device() -> Finding:
         return Finding(
             "ok", "device", f"cuda: {count} × {name}, {room[0] / GIB:.0f} of {room[1] / GIB:.0f} GiB free on the first"
         )
-    return Finding(
-        "ok",
-        "device",
-        f"cpu, {torch.get_num_threads()} threads: enough for the testbed; 3B models and larger want CUDA",
-    )
+    native = importlib.import_module("harness.half_precision").native
+    words = f"cpu, {torch.get_num_threads()} threads: enough for the testbed; 3B models and larger want CUDA"
+    if not native(torch.bfloat16, "cpu"):
+        words += "; no instructions for bfloat16: use model.dtype=float32"
+    return Finding("ok", "device", words)
 
 
 def _memory() -> Finding:

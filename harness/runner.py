@@ -12,13 +12,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pandas as pd
+from rich.markup import escape
 
 from harness.cells import Cell
 from harness.engine.compiled import compile_layers
 from harness.engine.rows import Outcome
 from harness.engine.run import Engine
 from harness.errors import UserError
-from harness.models import ModelSpec, eos_token_ids
+from harness.half_precision import advice
+from harness.models import DTYPES, ModelSpec, eos_token_ids
 from harness.origin import provenance
 from harness.planning import spent
 from harness.planning.memory import allowed, out_of_memory, release_cached
@@ -27,7 +29,7 @@ from harness.planning.spent import Spent
 from harness.samples.prompts import Prompts
 from harness.samples.rows import rows_of
 from harness.store import Store
-from harness.terminal import Progress
+from harness.terminal import Progress, say
 from harness.workers.agenda import Agenda, Unit
 from harness.workers.claims import Claim, Claims
 from harness.workers.interruption import stoppable, uninterrupted
@@ -96,10 +98,13 @@ class Worker:
 
     def compute(self) -> int:
         """Go on until every sample is in the store, by whomever; how many this worker has stored."""
-        model = self.work.model.load(self.device)
+        spec = self.work.model
+        if slow := advice(spec.name, DTYPES[spec.dtype], self.device):
+            say(escape(slow))
+        model = spec.load(self.device)
         if self.terms.compile_on(model.device) and (reason := compile_layers(model)):
-            self.progress.say(reason)
-        self.tokenizer = self.work.model.tokenizer()
+            say(escape(reason))
+        self.tokenizer = spec.tokenizer()
         self.engine = Engine(model, eos_token_ids(model))
         for cell in self.work.cells:
             described = {**cell.description(), **provenance.record(self.device)}

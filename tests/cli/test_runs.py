@@ -7,6 +7,7 @@ import sys
 
 import pandas as pd
 import pytest
+import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from harness import __main__ as command
@@ -126,6 +127,15 @@ def test_a_model_from_a_folder_of_the_users_own(harness, tmp_path):
     assert set(rows["model"]) == {"my-qwen"}
     assert set(rows["dtype"]) == {"bfloat16"}
     assert (rows["invalid"] == "").all()
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_numbers_that_the_processor_only_imitates_are_told(harness, monkeypatch, native):
+    monkeypatch.setattr("harness.half_precision.native", lambda dtype, device: native or dtype == torch.float32)
+    printed = harness("model.dtype=bfloat16", "policy=tova", "budget=48", "limit=1", *SMALL)
+    told = "Model testbed computes in bfloat16, which this processor has no instructions for"
+    assert (told in printed) is not native
+    assert told not in harness("policy=tova", "budget=48", "limit=1", *SMALL)
 
 
 @pytest.mark.parametrize("regime", ["one_shot", "token_fed"])
