@@ -10,6 +10,7 @@ from harness.origin import fingerprint
 
 BUNDLED = Path(__file__).parent  # `bundled/testbed` is the folder `testbed` beside this file
 _DECIDING = {".json", ".jinja", ".safetensors", ".bin", ".model"}
+_MEASURED = "numbers.json"  # by the training script, on the model: measured again, it is no other model
 
 
 def folder_of(path: str) -> Path | None:
@@ -27,7 +28,7 @@ def version(path: str, revision: str | None) -> dict[str, str]:
     """
     folder = folder_of(path)
     if folder is not None:
-        files = tuple(file for file in folder.iterdir() if file.suffix in _DECIDING)
+        files = tuple(file for file in folder.iterdir() if file.suffix in _DECIDING and file.name != _MEASURED)
         return {"content": fingerprint.of_files(files)}
     return {"hub": path, "revision": cached_commit(path, revision) or revision or "main"}
 

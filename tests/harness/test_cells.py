@@ -117,6 +117,15 @@ def test_every_module_of_policies_that_the_engine_uses_is_part_of_every_cell():
     assert files <= set(cell("policy=window").code["policy"])
 
 
+def test_a_model_that_is_measured_again_is_the_same_model(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    before = model_files.version(str(tmp_path), None)
+    for dense in ("1.0", "0.9"):
+        (tmp_path / "numbers.json").write_text(dense)
+        fingerprint.of_files.cache_clear()
+        assert model_files.version(str(tmp_path), None) == before
+
+
 def test_other_weights_in_the_same_folder_are_another_model(tmp_path):
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(b"one")
