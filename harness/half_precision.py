@@ -10,6 +10,8 @@ def native(dtype: torch.dtype, device: str | torch.device) -> bool:
     if dtype not in (torch.bfloat16, torch.float16):
         return True
     if torch.device(device).type == "cpu":  # what torch asks before it leaves a product to oneDNN
+        if not torch._C._has_mkldnn:  # as in builds for Apple's processors: nobody to leave it to
+            return False
         asked = torch.ops.mkldnn
         supported = asked._is_mkldnn_bf16_supported if dtype == torch.bfloat16 else asked._is_mkldnn_fp16_supported
         return bool(supported())

@@ -14,8 +14,8 @@ ITERATIONS = 5
 class Muon(torch.optim.Optimizer):
     """`torch.optim.Muon` with a choice of the numbers its products are computed in.
 
-    That one always multiplies bfloat16, which leaves a processor without instructions for it with nine tenths of a
-    step spent here. In bfloat16 the two are equal to the bit (`tests/scripts/test_testbed_optimisers.py`).
+    That one always multiplies bfloat16, and a processor without instructions for it spends most of a step there. In
+    bfloat16 the two are equal to the bit (`tests/scripts/test_testbed_optimisers.py`).
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class Muon(torch.optim.Optimizer):
         self.dtype = dtype
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self) -> None:  # type: ignore[override]
         """One update of every parameter that has a gradient, with Nesterov's look ahead."""
         for group in self.param_groups:
             for parameter in group["params"]:
