@@ -8,17 +8,19 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
-import pandas as pd
 from rich.markup import escape
 
 from harness.cells import Cell
 from harness.engine.compiled import compile_layers
+from harness.engine.packed import pack_layers
+from harness.engine.repeats import Repeats, on_gpu
 from harness.engine.rows import Outcome
 from harness.engine.run import Engine
 from harness.errors import UserError
+from harness.finished import Finished
 from harness.half_precision import advice
 from harness.models import DTYPES, ModelSpec, eos_token_ids
 from harness.origin import provenance
@@ -35,20 +37,6 @@ from harness.workers.claims import Claim, Claims
 from harness.workers.interruption import stoppable, uninterrupted
 from harness.workers.terms import Terms
 from harness.workers.turns import turns
-
-
-@dataclass(frozen=True)
-class Finished:
-    """What a run was asked for and what it did. ``computed`` and ``present`` count samples over all cells."""
-
-    cells: tuple[Cell, ...]
-    store: Store
-    computed: int
-    present: int
-
-    def rows(self) -> pd.DataFrame:
-        """All rows of these cells, of this run and earlier ones, in the order in which cells were asked for."""
-        return self.store.load(cell.id for cell in self.cells)
 
 
 def run(
@@ -102,10 +90,15 @@ class Worker:
         if slow := advice(spec.name, DTYPES[spec.dtype], self.device):
             say(escape(slow))
         model = spec.load(self.device)
-        if self.terms.compile_on(model.device) and (reason := compile_layers(model)):
-            say(escape(reason))
+        repeats = None
+        if self.terms.compile_on(model.device):
+            if reason := compile_layers(model):
+                say(escape(reason))
+            repeats = Repeats(on_gpu(), lambda sentence: say(escape(sentence)))
+        if self.terms.pack_on(model.device):
+            pack_layers(model)
         self.tokenizer = spec.tokenizer()
-        self.engine = Engine(model, eos_token_ids(model))
+        self.engine = Engine(model, eos_token_ids(model), repeats=repeats)
         for cell in self.work.cells:
             described = {**cell.description(), **provenance.record(self.device)}
             self.store.describe(cell.id, described, self.wanted[cell.id])

@@ -12,11 +12,11 @@ from rich.markup import escape
 
 from harness.cells import Cell
 from harness.errors import CellError, UserError
+from harness.finished import Finished
 from harness.launchers.launch import launch
 from harness.launchers.order import Order
 from harness.loggers import Logger, logger_of
 from harness.report import checked, summary_table, write_report
-from harness.runner import Finished
 from harness.samples.prompts import Prompts
 from harness.settings.references import Asked, references
 from harness.settings.refusals import Refusal, reason_against_cell, told

@@ -6,7 +6,6 @@ renormalising moves the output X = sum h v by exactly h_j / (1 - h_j) * |X - v_j
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -51,8 +50,10 @@ def distance_to_output(weights: Tensor, view: CacheView) -> Tensor:
     place = view.positions.argmax(-1)[..., None, None].expand(-1, -1, 1, view.values.shape[-1])
     newest = view.values.gather(2, place).float()
     distance = torch.empty_like(weights)
-    for rows in _tiles(view.values):
-        values = view.values[rows].float() - newest[rows]
+    tiles = _tiles(view.values)
+    room = newest.new_empty(tiles[0].stop, *view.values.shape[1:])  # for all tiles: large tensors come from the system
+    for rows in tiles:
+        values = torch.sub(view.values[rows], newest[rows], out=room[: rows.stop - rows.start])
         if not view.is_full:
             values.masked_fill_(~view.filled[rows].unsqueeze(-1), 0.0)
         output = weights[rows].unsqueeze(-2) @ values
@@ -60,11 +61,11 @@ def distance_to_output(weights: Tensor, view: CacheView) -> Tensor:
     return distance
 
 
-def _tiles(values: Tensor) -> Iterator[slice]:
+def _tiles(values: Tensor) -> list[slice]:
     """Rows to look at together: all of them, or on a processor so many that their differences stay in its cache."""
     rows = len(values)
     at_once = max(1, NUMBERS_PER_TILE * rows // values.numel()) if values.device.type == "cpu" else rows
-    return (slice(start, start + at_once) for start in range(0, rows, at_once))
+    return [slice(start, min(start + at_once, rows)) for start in range(0, rows, at_once)]
 
 
 def output_change(mass: Tensor, distance: Tensor) -> Tensor:

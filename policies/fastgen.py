@@ -84,7 +84,7 @@ class FastGen:
     def update(self, view: CacheView) -> dict[str, Tensor]:
         """One observation per chunk: the mean attention from the queries that could see the token."""
         columns = view.attention.received("all")
-        witnesses = (view.per_row(view.lengths) - view.positions).minimum(view.attention.rows("all")).clamp(min=1)
+        witnesses = (view.seen - view.positions).minimum(view.attention.rows("all")).clamp(min=1)
         mean = columns / witnesses
         index = self._ring_index(view).expand_as(mean).unsqueeze(-1)
         hybrid = self._profile(view, columns, mean) if view.phase == "prompt" else _hybrid(view)
@@ -124,7 +124,7 @@ class FastGen:
         masses = [(columns * chosen).sum(-1) for chosen in (*static, heavy)] + [
             torch.where(local, columns, band).sum(-1)
         ]
-        reached = torch.stack(masses, -1) >= self.recovery * view.per_row(view.lengths)
+        reached = torch.stack(masses, -1) >= self.recovery * view.seen
         return torch.where(reached.any(-1), reached.int().argmax(-1) + 1, FULL).unsqueeze(-1)
 
     def _filling(self, view: CacheView, mean: Tensor) -> Tensor:
@@ -142,7 +142,7 @@ class FastGen:
         hybrid, held = _hybrid(view), view.filled.sum(-1, keepdim=True)
         ranks = ((hybrid == HEAVY) | (hybrid == WINDOW)) & ~self._exempt(view, hybrid)
         leaving = ranks & (held >= self._head_budget(view)) & (view.attention.rows("all") > 0)  # a row may be waiting
-        first = view.per_row(view.lengths) - self._shares(view).window  # the window counts the arriving token
+        first = view.seen - self._shares(view).window  # the window counts the arriving token
         recent = (hybrid == WINDOW) & (view.positions > first)
         _, marked = self._static(view)
         sinks = view.filled & (view.positions < self.sinks)
@@ -152,7 +152,7 @@ class FastGen:
         """(R, H, 1) int64: slots a head may hold when a token arrives; each punctuation token adds one."""
         place = torch.arange(view.token_ids.shape[1], device=view.token_ids.device)
         special = self._is("special_ids", view.token_ids) & (place < view.per_row(view.prompt_lengths)[:, 0])
-        marks = self._is("punctuation_ids", view.token_ids) & (place < view.per_row(view.lengths)[:, 0])
+        marks = self._is("punctuation_ids", view.token_ids) & (place < view.seen[:, 0])
         special_count, mark_count = (found.sum(-1).view(-1, 1, 1) for found in (special, marks))
         hybrid, shares = _hybrid(view), self._shares(view)
         size = self.sinks + special_count + mark_count * (hybrid >= PUNCTUATION)
@@ -161,7 +161,7 @@ class FastGen:
 
     def _exempt(self, view: CacheView, hybrid: Tensor) -> Tensor:
         """(R, H, 1) bool: heads that take the arriving token whatever their budget."""
-        arriving = view.token_ids.gather(-1, view.per_row(view.lengths)[..., 0])
+        arriving = view.token_ids.gather(-1, view.seen[..., 0])
         marks = self._is("punctuation_ids", arriving).unsqueeze(-1)
         return (hybrid == FULL) | ((hybrid >= PUNCTUATION) & marks)
 
@@ -210,7 +210,7 @@ class _Sizes(NamedTuple):
 
     def in_window(self, view: CacheView) -> Tensor:
         """(R, H, N) bool: the newest tokens, the last query's own included."""
-        return view.positions >= view.per_row(view.lengths) - self.window
+        return view.positions >= view.seen - self.window
 
 
 def _hybrid(view: CacheView) -> Tensor:

@@ -46,7 +46,7 @@ class H2O:
         received = view.attention.received("all")
         if self.accumulate == "sum":
             return {"received": view.state["received"] + received}
-        witnesses = (view.per_row(view.lengths) - view.positions).minimum(view.attention.rows("all")).clamp(min=1)
+        witnesses = (view.seen - view.positions).minimum(view.attention.rows("all")).clamp(min=1)
         observed = view.filled & (view.attention.rows("all") > 0)  # a row that feeds nothing observes nothing
         return {
             "received": view.state["received"] + received / witnesses,

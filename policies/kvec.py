@@ -61,7 +61,7 @@ class KVec(Stateless):
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N): P' at candidates, infinity in the window that always stays."""
         self._refuse(view)
-        candidates = view.filled & (view.positions < view.per_row(view.lengths) - self.O)
+        candidates = view.filled & (view.positions < view.seen - self.O)
         seen = replace(view, positions=view.positions.masked_fill(~candidates, -1))  # the cache before the window
         narrow, wide = self._windowed(seen, self.O), self._windowed(seen, self.O_prime)
         flattest = focus(narrow, candidates, self.focus_criterion).argsort(dim=1, stable=True)[:, : self.delta]

@@ -46,10 +46,8 @@ class Protect:
 
     def recent_mask(self, view: CacheView) -> Tensor:
         """(R, H, N) bool: the newest positions. They were never evicted, so places in the text count slots too."""
-        first = tuple(
-            length - self.recent_slots(budget) for length, budget in zip(view.lengths, view.budgets, strict=True)
-        )
-        return view.filled & (view.positions >= view.per_row(first))
+        window = view.per_row(tuple(self.recent_slots(budget) for budget in view.budgets))
+        return view.filled & (view.positions >= view.seen - window)
 
 
 @dataclass(frozen=True)

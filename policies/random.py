@@ -28,7 +28,7 @@ class Random(Stateless):
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N)."""
         heads: Tensor = torch.arange(view.positions.shape[1], device=view.positions.device).view(1, -1, 1)
-        layer = _scrambled(_scrambled(heads.new_tensor(self.seed)) + view.layer)
+        layer = _scrambled(_scrambled(heads.new_full((), self.seed)) + view.layer)
         number = _scrambled(_scrambled(layer + heads) + view.positions)
         share: Tensor = _shifted(number, 64 - _MANTISSA).float() / 2**_MANTISSA
         return share

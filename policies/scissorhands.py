@@ -37,7 +37,7 @@ class Scissorhands:
 
     def update(self, view: CacheView) -> dict[str, Tensor]:
         """Write one bit at the shared index. A NaN cannot be a bit, so it goes on in the count."""
-        witnesses = (view.per_row(view.lengths) - view.positions).minimum(view.attention.rows("all")).clamp(min=1)
+        witnesses = (view.seen - view.positions).minimum(view.attention.rows("all")).clamp(min=1)
         mean = view.attention.received("all") / witnesses
         persisting = view.per_row(tuple(map(min, view.counts, view.budgets)))
         idle = view.attention.rows("all") == 0  # a row without tokens in this chunk observes nothing

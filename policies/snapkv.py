@@ -92,7 +92,7 @@ class SnapKV(Stateless):
         rows, heads, chunk, width = fresh.shape
         index = torch.arange(chunk, device=fresh.device) - chunk
         present = index >= -view.attention.rows("all").flatten(1)
-        places = torch.where(present, view.per_row(view.lengths).flatten(1) + index, -1)
+        places = torch.where(present, view.seen.flatten(1) + index, -1)
         ring = view.state.get("queries", fresh.new_zeros(rows, heads, self.window, width))
         asked = view.state.get("asked", places.new_full((rows, self.window), -1))
         queries, places = torch.cat([ring, fresh], 2), torch.cat([asked, places], 1)
@@ -104,7 +104,7 @@ class SnapKV(Stateless):
         """(R, H, N)."""
         pooled = view.positions
         if self.pool_over == "prefix":
-            pooled = pooled.masked_fill(pooled >= view.per_row(view.lengths) - self.window, -1)
+            pooled = pooled.masked_fill(pooled >= view.seen - self.window, -1)
         by_head = self._window_sums(view)  # (R, H, G, N)
         if self.pool_order == "after_mean":
             full = view.is_full and self.pool_over == "all"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, Protocol
@@ -81,6 +81,8 @@ class CacheView:
     arriving: Tensor = field(default_factory=lambda: torch.zeros(0))  # (R, H, m, D) keys of the chunk
     future: Tensor | None = None  # (R, H, N) attention from later queries of the dense run, for the oracle only
     kept_before: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # (R, T) see Scorer
+    seen_now: Tensor | None = None  # (R, 1, 1) int64, `lengths` where the engine has them on the device
+    made_once: Callable[[tuple[int, ...]], Tensor] | None = None  # the engine's `per_row`, which keeps what it made
 
     @cached_property
     def filled(self) -> Tensor:
@@ -92,6 +94,13 @@ class CacheView:
         """Whether no slot of any row is empty, as far as can be known without asking the device."""
         return min(self.counts) == self.positions.shape[-1]
 
+    @property
+    def seen(self) -> Tensor:
+        """(R, 1, 1) int64: ``lengths`` as a tensor. Unlike them it does not keep a pass from being recorded."""
+        return self.per_row(self.lengths) if self.seen_now is None else self.seen_now
+
     def per_row(self, numbers: tuple[int, ...]) -> Tensor:
-        """One host number per row as a (R, 1, 1) int64 tensor on the cache's device."""
+        """One host number per row as a (R, 1, 1) int64 tensor on the cache's device; not to be written to."""
+        if self.made_once is not None:
+            return self.made_once(numbers)
         return self.positions.new_tensor(numbers).long().view(-1, 1, 1)

@@ -54,6 +54,23 @@ def attend(
     return output.reshape(rows, heads, group, chunk, -1).permute(0, 3, 1, 2, 4).reshape(rows, chunk, query_heads, -1)
 
 
+def attend_openly(
+    query: Tensor, keys: Tensor, values: Tensor, sight: Sight, scaling: float, softcap: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """As `attend` for a single token, and what each slot received of it: (R, H, G, N), nothing from padding. fp32.
+
+    On a processor that costs what the fused kernel does, and the statistics of a pass need not read the keys again.
+    """
+    rows, query_heads, _, width = query.shape
+    heads = keys.shape[1]
+    grouped = query.view(rows, heads, query_heads // heads, width)
+    logits = _capped(grouped @ keys.mT * scaling, softcap)
+    sight.hide(logits.unsqueeze(3), slice(None), slice(0, 1))
+    weights = logits.softmax(-1)
+    output = (weights @ values).reshape(rows, 1, query_heads, -1)
+    return output, weights if sight.plain else weights * sight.valid[:, None, None]
+
+
 @cache
 def has_kernels(device: torch.device) -> bool:
     """Whether `harness.engine.column_kernels` computes the statistics of tensors that lie there."""

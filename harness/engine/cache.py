@@ -141,13 +141,11 @@ class SlotLayer(CacheLayerMixin):
             here = index[key.rows].view(*index[key.rows].shape, *(1 for _ in key.kind.shape))
             self.states[key][:, :, : self.fill] = state.gather(2, here.expand(*here.shape[:3], *key.kind.shape))
 
-    def arrived(self, chunk_positions: Tensor) -> Tensor:
-        """(R, H, fill + m) bool: a chunk in the tail that `update` put there in another view of these slots. Its
-        ``chunk_positions`` (R, m) are written; what is filled, chunk included, is returned."""
+    def arrived(self, chunk_positions: Tensor) -> None:
+        """A chunk that `update` put in the tail in another view of these slots: its ``chunk_positions`` (R, m)."""
         tail = slice(self.fill, self.fill + chunk_positions.shape[-1])
         self.chunk_keys, self.chunk_values = self.keys[:, :, tail].clone(), self.values[:, :, tail].clone()
         self.positions[..., tail] = chunk_positions.unsqueeze(1)
-        return self.positions[..., : tail.stop] >= 0
 
     def append(self, chunk_positions: Tensor, states: States) -> None:
         """Every row keeps the whole chunk right behind its slots: the case without eviction and without padding.
@@ -176,7 +174,7 @@ class SlotLayer(CacheLayerMixin):
         self._place(destination)
         self.slot_positions.masked_fill_(~kept[..., : self.fill], -1)
         self.positions.scatter_(2, destination, chunk_positions.unsqueeze(1).expand_as(destination).contiguous())
-        self.positions[..., widest_target:] = -1
+        self.positions[..., widest_target:].fill_(-1)
         for key, state in states.items():
             self.states[key][:, :, : self.fill] = state[:, :, : self.fill]
             chunk = state[:, :, self.fill :]
@@ -204,11 +202,12 @@ class SlotLayer(CacheLayerMixin):
         known = min(self.fill, widest_target)
         free[..., :known] &= ~old[..., :known]
         if width == 1:  # a decode step: the first free slot, if the token stays and there is one
-            return torch.where(new & free.any(-1, keepdim=True), free.int().argmax(-1, keepdim=True), trash)
+            first = free.view(torch.uint8).argmax(-1, keepdim=True)
+            return torch.where(new & free.gather(-1, first), first, trash)
         table = torch.full((*kept.shape[:2], width + 1), trash, device=kept.device)
         free_rank = torch.where(free, free.cumsum(-1) - 1, width).clamp(max=width)
         table.scatter_(-1, free_rank, index.expand_as(free))
-        table[..., width] = trash
+        table[..., width].fill_(trash)
         return table.gather(-1, torch.where(new, new.cumsum(-1) - 1, width))
 
     def take_over(self, whole: SlotLayer, rows: Tensor, fill: int, heirs: Sequence[Heir]) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from harness.engine.cache import SlotCache, SlotLayer, StateKey
 from harness.engine.fold import Fold
+from harness.engine.hidden import Hidden
 from harness.engine.ragged import RaggedLayer
 from harness.engine.rope import CacheRope
 from harness.engine.rows import Prompting, Row
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 Phase = Literal["prompt", "decode"]
 Chunk = tuple[int, int]
+
+NUMBERS_KEPT = 256  # tuples of host numbers that stay on the device
 
 
 class Future(Protocol):
@@ -111,10 +114,14 @@ class Cohort:
         self.feed: Feed
         self.phase: Phase = "prompt"
         self.targets: tuple[int, ...]
+        self.seen: Tensor  # (R, 1, 1) int64: `lengths`, this pass included
         self.fold: Fold | None = None  # all layers of the pass at hand, where they settle together
         self.watchers: Sequence[Watcher] = ()
         self.rope: CacheRope | None = None  # positions inside the cache, set by the driver where a policy asks for them
         self.passes = 0  # forward passes begun
+        self.asks_attention = False  # whether a policy asked for statistics when all layers last settled together
+        self.hides_lengths = False  # while a pass is recorded: numbers of the host would stay what they are now
+        self._on_device: dict[tuple[int, ...], Tensor] = {}
         self.future: Future | None = None  # for the oracle
         self.leader: Leader | None = None  # reads each pass of a simulated prompt before these rows
         self.fed = torch.zeros(len(rows), max(row.total_tokens for row in rows), dtype=torch.long, device=device)
@@ -150,9 +157,26 @@ class Cohort:
                 limits[group.rows] = group.budgets
         self.arrived = tuple(arrived)
         self.targets = tuple(map(min, arrived, limits))
-        self._sight: Sight | None = None
-        self.targets_tensor = torch.tensor(self.targets, device=self.device).view(-1, 1, 1)
+        self.forget_sight()
+        self.seen = torch.tensor(self.lengths, device=self.device).view(-1, 1, 1)
+        self.targets_tensor = self.on_device(self.targets)
         self.fold = Fold.of(self)
+
+    def forget_sight(self) -> None:
+        """After the feed has changed."""
+        self._sight: Sight | None = None
+
+    def on_device(self, numbers: tuple[int, ...]) -> Tensor:
+        """Host numbers as a (n, 1, 1) int64 tensor that others have, too: not to be written to."""
+        if numbers not in self._on_device:
+            if len(self._on_device) == NUMBERS_KEPT:
+                self._on_device.clear()
+            self._on_device[numbers] = torch.tensor(numbers, device=self.device).view(-1, 1, 1)
+        return self._on_device[numbers]
+
+    def constants(self) -> tuple[Tensor, ...]:
+        """The host numbers that are on the device now."""
+        return tuple(self._on_device.values())
 
     @property
     def prompt_passes(self) -> list[int]:
@@ -212,6 +236,12 @@ class Cohort:
         held = torch.zeros(len(self.rows), self.fed.shape[1] + 1, dtype=torch.bool, device=self.device)
         self.kept_before += held.scatter_(1, places, True)[:, :-1]
 
+    def lengths_of(self, group: Group, layers: int = 1) -> tuple[int, ...]:
+        """Tokens that each row of a group was fed, once for each of so many layers, for its policy."""
+        if self.hides_lengths:
+            return Hidden()
+        return tuple(length for length in self.lengths[group.rows] for _ in range(layers))
+
     def future_of(self, layer: int, group: Group, positions: Tensor) -> Tensor | None:
         """(r, H, n): what the dense run's later passes give to the tokens at these (r, H, n) places."""
         if not group.policy.hindsight:
@@ -224,8 +254,7 @@ class Cohort:
     def sight(self) -> Sight:
         """Who sees what in this pass, the same in all layers of a uniform cache."""
         if self._sight is None:
-            counts = torch.tensor(self.counts, device=self.device).view(-1, 1, 1)
-            filled = counts > torch.arange(self.fill, device=self.device)
+            filled = self.on_device(tuple(self.counts)) > torch.arange(self.fill, device=self.device)
             self._sight = self.feed.sight(filled, no_slot_is_empty=min(self.counts) == self.fill)
         return self._sight
 
@@ -242,7 +271,9 @@ class Cohort:
             attention=attention,
             state=state,
             counts=self.arrived[rows],
-            lengths=tuple(self.lengths[rows]),
+            lengths=self.lengths_of(group),
+            seen_now=self.seen[rows],
+            made_once=self.on_device,
             budgets=group.budgets,
             layer=layer,
             layers=self.layers,
@@ -258,10 +289,13 @@ class Cohort:
         """Slots that may persist: what the widest row may ever hold."""
         return max(row.capacity for row in self.rows)
 
-    def finish(self) -> None:
-        """After all layers: the slots now filled."""
+    def settle(self) -> None:
+        """After the last layer's attention, where layers wait with settling for it."""
         if self.fold is not None:
             self.fold.settle()
+
+    def finish(self) -> None:
+        """After all layers have settled: the slots now filled."""
         self.counts = list(self.targets)
         self.tally.close_step()
 

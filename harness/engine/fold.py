@@ -8,7 +8,7 @@ stored. What is kept is the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor
 
-from harness.engine.attention import attend
+from harness.engine.attention import attend, attend_openly
 from harness.engine.cache import SlotLayer, StateKey
 from harness.engine.choice import Choice, choose
 from harness.engine.group_attention import GroupAttention
@@ -38,6 +38,8 @@ class Fold:
         # Groups that have to be asked at every layer, and what they chose there.
         self.early = {group.number: list[Choice]() for group in cohort.groups if not layers_are_rows(group.policy)}
         self.queries: list[Tensor] = []  # (R, H·G, m, D) of each layer
+        self.given: list[Tensor] = []  # (R, H, G, N) of each layer, where attention is computed in the open
+        self.asked: list[Sized] = []  # what policies asked of attention
         self.scaling: float
         self.softcap: float | None
 
@@ -52,76 +54,94 @@ class Fold:
         """One layer's output (R, m, H·G, D); what its policies need is kept until all layers have been here."""
         self.queries.append(query)
         self.scaling, self.softcap = scaling, softcap
-        return attend(query, keys, values, self.cohort.sight, scaling, softcap)
+        if not self._in_the_open(query):
+            return attend(query, keys, values, self.cohort.sight, scaling, softcap)
+        output, given = attend_openly(query, keys, values, self.cohort.sight, scaling, softcap)
+        self.given.append(given)
+        return output
+
+    def _in_the_open(self, query: Tensor) -> bool:
+        """Whether to keep a single token's probabilities: where policies asked for statistics last time."""
+        one = query.shape[2] == 1 and query.dtype == torch.float32 and query.device.type == "cpu"
+        return one and self.cohort.asks_attention
 
     def settle(self) -> None:
         """Update states, select, and store what stays, in all layers."""
         cohort, layer, layers = self.cohort, self.layer, self.layers
-        arriving = cohort.feed.positions.repeat_interleave(layers, 0)
+        arriving = self._spread(cohort.feed.positions)
         cohort.tally.attended(cohort.sight.newest.sum(-1))
-        filled = layer.arrived(arriving)
-        query = torch.stack(self.queries, 1).flatten(0, 1)
+        layer.arrived(arriving)
+        query, given = _of_all_layers(self.queries), _of_all_layers(self.given) if self.given else None
         self.queries.clear()
-        kept = None if cohort.appends else filled
         states: dict[StateKey, Tensor] = {}
+        chosen: list[tuple[slice, Tensor]] = []
         for group in cohort.groups:
             if group.number in self.early:
                 choice = self._collected(group)
             else:
-                choice = choose(cohort, group, partial(self._view, query=query, arriving=arriving), layers)
+                choice = choose(cohort, group, partial(self._view, query=query, given=given, arriving=arriving), layers)
             states |= {key: choice.states[key.name] for key in self._stored(group)}
             if choice.kept is not None:
-                assert kept is not None
-                kept[self._folded(group.rows)] = choice.kept
-        if kept is None:
+                chosen.append((self._folded(group.rows), choice.kept))
+        if cohort.appends:
             layer.append(arriving, states)
         else:
+            kept = self._together(chosen)
             cohort.tally.selected(self._by_row(kept.sum(-1)), cohort.targets_tensor)
-            layer.positions[..., layer.fill : layer.fill + cohort.feed.width] = -1  # the chunk leaves the tail now
-            targets = cohort.targets_tensor.repeat_interleave(layers, 0)
-            layer.absorb(kept, targets, max(cohort.targets), arriving, states)
+            layer.positions[..., layer.fill : layer.fill + cohort.feed.width].fill_(-1)  # the chunk leaves the tail now
+            layer.absorb(kept, self._spread(cohort.targets_tensor), max(cohort.targets), arriving, states)
         cohort.tally.settled(self._by_row(layer.held()))
+        cohort.asks_attention = any(self.asked)
         for each in cohort.cache.layers:
             each.fill = layer.fill
             each.release()
+
+    def _together(self, chosen: list[tuple[slice, Tensor]]) -> Tensor:
+        """(R · L, H, fill + m) bool: what groups chose, and of the others all that is there."""
+        if len(chosen) == 1 and len(chosen[0][1]) == len(self.layer.positions):
+            return chosen[0][1]
+        kept = self.layer.positions[..., : self.layer.fill + self.cohort.feed.width] >= 0
+        for rows, choice in chosen:
+            kept[rows] = choice
+        return kept
 
     def _collected(self, group: Group) -> Choice:
         """The choices that were made layer by layer, as one."""
         choices = self.early[group.number]
         kept = [choice.kept for choice in choices if choice.kept is not None]
-        states = {
-            name: torch.stack([choice.states[name] for choice in choices], 1).flatten(0, 1)
-            for name in group.policy.state
-        }
-        return Choice(torch.stack(kept, 1).flatten(0, 1) if kept else None, states)
+        states = {name: _of_all_layers([choice.states[name] for choice in choices]) for name in group.policy.state}
+        return Choice(_of_all_layers(kept) if kept else None, states)
 
-    def _view(self, group: Group, query: Tensor, arriving: Tensor) -> CacheView:
+    def _view(self, group: Group, query: Tensor, given: Tensor | None, arriving: Tensor) -> CacheView:
         """Slots and chunk of a group in all layers, the policy's state brought up to this pass."""
         cohort, layer, layers = self.cohort, self.layer, self.layers
         here, rows = slice(0, layer.fill + cohort.feed.width), self._folded(group.rows)
         stored = self._stored(group)
         for state in stored.values():
-            state[:, :, layer.fill : here.stop] = 0
+            state[:, :, layer.fill : here.stop].zero_()
         keys, values = (each[rows] for each in layer.attended())
         positions, seen = layer.positions[rows, :, here], cohort.sight.of(group.rows)
+        attention = GroupAttention(
+            query=query[rows],
+            keys=keys,
+            positions=positions,
+            sight=Sight(self._spread(seen.valid), self._spread(seen.filled), seen.plain),
+            asking=arriving[rows],
+            scaling=self.scaling,
+            softcap=self.softcap,
+            given=None if given is None else given[rows],
+        )
+        self.asked.append(attention.known)
         view = CacheView(
             keys=keys,
             values=values,
             positions=positions,
-            attention=GroupAttention(
-                query=query[rows],
-                keys=keys,
-                positions=positions,
-                sight=Sight(
-                    seen.valid.repeat_interleave(layers, 0), seen.filled.repeat_interleave(layers, 0), seen.plain
-                ),
-                asking=arriving[rows],
-                scaling=self.scaling,
-                softcap=self.softcap,
-            ),
+            attention=attention,
             state={key.name: state[:, :, here] for key, state in stored.items()},
             counts=self._each(cohort.arrived[group.rows]),
-            lengths=self._each(cohort.lengths[group.rows]),
+            lengths=cohort.lengths_of(group, layers),
+            seen_now=self._spread(cohort.seen[group.rows]),
+            made_once=cohort.on_device,
             budgets=self._each(group.budgets),
             layers=layers,
             phase=cohort.phase,
@@ -136,6 +156,10 @@ class Fold:
     def _folded(self, rows: slice) -> slice:
         return slice(rows.start * self.layers, rows.stop * self.layers)
 
+    def _spread(self, by_row: Tensor) -> Tensor:
+        """(R, …) to (R · L, …): the same in all layers. Not to be written to."""
+        return by_row.unsqueeze(1).expand(-1, self.layers, *by_row.shape[1:]).flatten(0, 1)
+
     def _each(self, numbers: Iterable[Number]) -> tuple[Number, ...]:
         """By folded row."""
         return tuple(number for number in numbers for _ in range(self.layers))
@@ -143,6 +167,11 @@ class Fold:
     def _by_row(self, numbers: Tensor) -> Tensor:
         """(R · L, H) to (R, L · H)."""
         return numbers.view(len(self.cohort.rows), -1)
+
+
+def _of_all_layers(by_layer: list[Tensor]) -> Tensor:
+    """(R, …) of each layer to (R · L, …)."""
+    return torch.stack(by_layer, 1).flatten(0, 1)
 
 
 def settles_late(policy: Policy) -> bool:

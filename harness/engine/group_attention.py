@@ -25,6 +25,7 @@ class GroupAttention:
     softcap: float | None
     known: dict[Hashable, Tensor] = field(default_factory=dict)
     place: Hashable = None  # which rows of the pass these are
+    given: Tensor | None = None  # (R, H, G, N): what a single token gave to each slot, where that is known already
 
     def received(self, last_rows: AttentionRows) -> Tensor:
         """(R, H, N)."""
@@ -66,6 +67,8 @@ class GroupAttention:
         return counted.sum(-1).view(-1, 1, 1)
 
     def _sums(self, last_rows: AttentionRows, counted: Tensor | None) -> Tensor:
+        if self.given is not None and counted is None:
+            return self.given
         return column_sums(self.query, self.keys, self.sight, last_rows, self.scaling, self.softcap, counted)
 
     def _once(self, name: str, last_rows: AttentionRows, compute: Callable[[], Tensor]) -> Tensor:

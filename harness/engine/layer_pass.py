@@ -128,6 +128,7 @@ class LayerPass:
             positions=whole.positions[..., :fill],
             counts=tuple(count - width for count, width in zip(whole.counts, widths, strict=True)),
             lengths=tuple(length - width for length, width in zip(whole.lengths, widths, strict=True)),
+            seen_now=None,
             budgets=tuple(budget - width for budget, width in zip(whole.budgets, widths, strict=True)),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -17,6 +18,7 @@ from harness.engine.hearing import Listener, Losses, NextLogits
 from harness.engine.hindsight import Hindsight, look_ahead
 from harness.engine.hook import slots_enabled
 from harness.engine.ledger import Ledger
+from harness.engine.repeats import Repeats
 from harness.engine.rope import CacheRope
 from harness.engine.rows import SIMULATED, EngineError, Outcome, Prompting, Row
 from harness.engine.sharing import Family, Shared, share
@@ -40,7 +42,8 @@ class Engine:
     """Runs rows through one transformers model, which stays unchanged.
 
     Rows with the same prompt share the passes in which all of them are dense (`harness.engine.sharing`), unless
-    somebody watches or ``share_prompts`` is false: what comes out is the same.
+    somebody watches or ``share_prompts`` is false; passes that repeat are recorded where ``repeats`` says how
+    (`harness.engine.repeats`). What comes out is the same.
     """
 
     def __init__(
@@ -49,12 +52,14 @@ class Engine:
         eos_token_ids: Iterable[int] = (),
         watchers: Sequence[Watcher] = (),
         share_prompts: bool = True,
+        repeats: Repeats | None = None,
     ) -> None:
         self.model = model.eval()
         self.config = model.config.get_text_config()
         self.stops = frozenset(eos_token_ids)
         self.watchers = watchers
         self.share_prompts = share_prompts and not watchers
+        self.repeats = repeats
 
     @torch.inference_mode()
     def generate(self, rows: Sequence[Row], prompting: Prompting, observe: Observer = _ignore) -> list[Outcome]:
@@ -203,18 +208,25 @@ class Engine:
     def _forward(self, cohort: Cohort, feed: Feed, phase: Phase, logits_to_keep: int) -> Tensor:
         """One pass over all layers, evictions included. Returns logits (R, m or logits_to_keep, vocabulary)."""
         cohort.begin(feed, phase)
+        compute = partial(self._compute, cohort, logits_to_keep)
+        logits = compute() if self.repeats is None else self.repeats.run(cohort, logits_to_keep, compute)
+        cohort.finish()
+        for watcher in cohort.watchers:
+            watcher.predicted(cohort, logits)
+        return logits
+
+    def _compute(self, cohort: Cohort, logits_to_keep: int) -> Tensor:
+        """What a pass does on the device, from the cohort's feed and slots to logits and slots."""
         output = self.model(
-            input_ids=feed.tokens,
-            position_ids=_rotated_at(cohort, feed),
+            input_ids=cohort.feed.tokens,
+            position_ids=_rotated_at(cohort, cohort.feed),
             past_key_values=cohort.cache,
             use_cache=True,
             logits_to_keep=logits_to_keep,
             cohort=cohort,
         )
-        cohort.finish()
+        cohort.settle()
         logits: Tensor = output.logits
-        for watcher in cohort.watchers:
-            watcher.predicted(cohort, logits)
         return logits
 
 

@@ -13,7 +13,10 @@ from harness.engine.rows import Row
 
 
 class Tally:
-    """Running maxima per row, (R,) int64 tensors. Nothing here waits for the device before `ledgers`."""
+    """Running maxima per row, (R,) int64 tensors that are written in place, so that a recorded pass goes on counting.
+
+    Nothing here waits for the device before `ledgers`.
+    """
 
     _PER_ROW = ("peak", "kept", "surplus", "deficit", "slots_now", "slots_max", "is_nan", "coverage")
 
@@ -44,13 +47,13 @@ class Tally:
 
     def attended(self, seen: Tensor) -> None:
         """``seen`` (R, H): slots that the newest token of the chunk attends to, the chunk included."""
-        self.peak = torch.maximum(self.peak, seen.amax(-1))
+        torch.maximum(self.peak, seen.amax(-1), out=self.peak)
 
     def selected(self, kept: Tensor, targets: Tensor) -> None:
         """After a selection: slots ``kept`` (R, H) against the allowed ``targets`` (R, 1, 1)."""
         difference = kept - targets.squeeze(-1)
-        self.surplus = torch.maximum(self.surplus, difference.amax(-1))
-        self.deficit = torch.minimum(self.deficit, difference.amin(-1))
+        torch.maximum(self.surplus, difference.amax(-1), out=self.surplus)
+        torch.minimum(self.deficit, difference.amin(-1), out=self.deficit)
 
     def called(self, rows: slice, over: Sequence[bool], is_nan: Tensor, layers: int = 1) -> None:
         """A policy selected for these rows in so many layers. ``over`` (r): those beyond their budget; ``is_nan`` (r,)
@@ -61,13 +64,13 @@ class Tally:
 
     def settled(self, held: Tensor) -> None:
         """After a chunk settled in a layer, or in all: the slots (R, H) that it persists now."""
-        self.kept = torch.maximum(self.kept, held.amax(-1))
+        torch.maximum(self.kept, held.amax(-1), out=self.kept)
         self.slots_now += held.sum(-1)
 
     def close_step(self) -> None:
         """After all layers of a pass."""
-        self.slots_max = torch.maximum(self.slots_max, self.slots_now)
-        self.slots_now = torch.zeros_like(self.slots_now)
+        torch.maximum(self.slots_max, self.slots_now, out=self.slots_max)
+        self.slots_now.zero_()
 
     def close_prompt(self, cache: SlotCache) -> None:
         """After the last prompt chunk: the share of prompt tokens that some layer and head still holds."""

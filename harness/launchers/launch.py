@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.errors import UserError
+from harness.finished import Finished
 from harness.launchers import local, ray_tasks, slurm, watching
 from harness.launchers.order import Order
 from harness.planning.plan import Plan, plan
-from harness.runner import Finished
 from harness.samples.prompts import Prompts
 from harness.store import Store
 from harness.terminal import Progress

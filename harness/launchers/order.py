@@ -10,8 +10,8 @@ from typing import Any
 
 from harness.cells import Cell
 from harness.errors import UserError
+from harness.finished import Finished
 from harness.models import pick_device
-from harness.runner import Finished, run
 from harness.samples.prompts import Prompts
 from harness.store.work_files import FOLDER
 from harness.store.writing import not_written, write_atomically
@@ -81,6 +81,8 @@ class Order:
 
     def work(self, prompts: Prompts, progress: Progress) -> Finished:
         """Be one of the workers, to the end."""
+        from harness.runner import run  # here: who only plans or refuses need not wait for transformers
+
         return run(self.cells, self.results_dir, pick_device(self.device), prompts, progress, self.terms)
 
 

@@ -16,6 +16,7 @@ from lm_eval.models.utils import has_bos_prefix, postprocess_generated_text, res
 from omegaconf import OmegaConf
 
 from harness.cells import Cell
+from harness.engine.packed import pack_layers
 from harness.engine.rows import Outcome, Row
 from harness.engine.run import Engine
 from harness.engine.support import reason_against_model
@@ -89,6 +90,7 @@ class KVReplica(TemplateLM):
             raise UserError(reason)
         self.tokenizer = spec.tokenizer()
         loaded = spec.load(pick_device(device or "auto"))
+        pack_layers(loaded)
         self._device = loaded.device
         self.engine = Engine(loaded, {*eos_token_ids(loaded), self.eot_token_id})
         config = spec.config()

@@ -48,6 +48,10 @@ class Terms:
         """Whether the model's layers shall be compiled there: on a GPU, unless rows must be the same bit for bit."""
         return self.compiling == "auto" and device.type == "cuda" and not self.deterministic
 
+    def pack_on(self, device: torch.device) -> bool:
+        """Whether the weights of the model's layers shall be packed there: on a processor."""
+        return self.compiling == "auto" and device.type == "cpu"
+
     def settle(self) -> None:
         """Ask torch for deterministic algorithms where the run must be deterministic; before anything is computed."""
         if self.deterministic:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+from copy import deepcopy
 from functools import cache
 
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from transformers import PreTrainedModel
 
+from harness.engine.packed import pack_layers
+from harness.engine.repeats import Repeats, on_gpu
 from harness.engine.rows import Prompting, Row
 from harness.engine.run import Engine
 from harness.listing import CONF
@@ -32,6 +36,19 @@ def prompt(length: int, vocabulary: int, seed: int = 0) -> list[int]:
     """Random token ids."""
     draw = random.Random(f"{seed}/{length}")
     return [draw.randrange(1, vocabulary) for _ in range(length)]
+
+
+def as_runs_have_it(model: PreTrainedModel) -> PreTrainedModel:
+    """On a processor a copy with packed layers, where they can be packed; elsewhere the model itself."""
+    if model.device.type != "cpu":
+        return model
+    copy = deepcopy(model)
+    return copy if pack_layers(copy) else model
+
+
+def engine_as_runs_have_it(model: PreTrainedModel) -> Engine:
+    """Over a model of `as_runs_have_it`: on a GPU steady passes are recorded."""
+    return Engine(model, repeats=Repeats(on_gpu()) if model.device.type == "cuda" else None)
 
 
 def read(engine: Engine, tokens: list[int], name: str, budget: int, block: int) -> None:

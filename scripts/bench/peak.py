@@ -15,10 +15,10 @@ from pathlib import Path
 
 import torch
 
+from harness.engine.packed import pack_layers
 from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
 from harness.planning.memory import Footprint, Load
-from scripts.bench.contenders import preset, prompt
+from scripts.bench.contenders import engine_as_runs_have_it, preset, prompt
 from scripts.bench.shapes import build
 
 
@@ -58,8 +58,9 @@ def measured(case: Case) -> dict[str, float]:
 
 def _here(case: Case) -> dict[str, float]:
     model = build(case.shape, getattr(torch, case.dtype), case.device)
+    pack_layers(model)
     prompting = Prompting(case.regime, case.block)  # type: ignore[arg-type]
-    engine = Engine(model)
+    engine = engine_as_runs_have_it(model)
     rows = case.rows(model.config.vocab_size)
     load = Load(Footprint.of(model.config, case.dtype))
     for row in rows:

@@ -10,17 +10,17 @@ from transformers import PreTrainedModel
 
 def products(model: PreTrainedModel, tokens: int, passes: int) -> Callable[[], None]:
     """All linear layers of the decoder on blocks of ``tokens`` tokens, ``passes`` times, and nothing else."""
-    weights = [m.weight for layer in model.model.layers for m in layer.modules() if isinstance(m, torch.nn.Linear)]
+    linear = [part for layer in model.model.layers for part in layer.modules() if hasattr(part, "in_features")]
     inputs = {
-        width: torch.randn(tokens, width, dtype=weights[0].dtype, device=weights[0].device)
-        for width in {weight.shape[1] for weight in weights}
+        width: torch.randn(tokens, width, dtype=model.dtype, device=model.device)
+        for width in {layer.in_features for layer in linear}
     }
 
     @torch.inference_mode()
     def run() -> None:
         for _ in range(passes):
-            for weight in weights:
-                torch.nn.functional.linear(inputs[weight.shape[1]], weight)
+            for layer in linear:
+                layer(inputs[layer.in_features])
 
     return run
 

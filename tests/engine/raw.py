@@ -77,6 +77,7 @@ def run_layers(
             query, keys, values = layers[index][number]
             seen = layer.update(keys[None], values[None])
             outputs.append(attended_and_settled(cohort, index, query[None], *seen, query.shape[-1] ** -0.5, None))
+        cohort.settle()
         cohort.finish()
         for index, (layer, output) in enumerate(zip(cohort.cache.layers, outputs, strict=True)):
             held = [sorted(head[head >= 0].tolist()) for head in layer.slot_positions[0]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness.engine.attention import attend, column_sums, strongest_head
+from harness.engine.attention import attend, attend_openly, column_sums, strongest_head
 from harness.engine.sight import Sight
 
 R, H, G, M, N, D = 3, 2, 3, 150, 220, 16
@@ -53,6 +53,22 @@ def test_column_sums_equal_the_naive_ones(inputs, rows, softcap):
     assert torch.allclose(sums, expected, rtol=1e-5, atol=1e-5)
     number = valid[:, first:].sum(-1)
     assert torch.allclose(sums.sum(-1), number.float()[:, None].expand(R, H)[..., None].expand(R, H, G), rtol=1e-5)
+
+
+@pytest.mark.parametrize("softcap", [None, 2.0])
+@pytest.mark.parametrize("kind", ["plain", "ragged", "waiting"])
+def test_a_single_token_in_the_open_gives_output_and_sums_of_the_other_ways(inputs, kind, softcap):
+    query, keys, values, _, _ = inputs
+    filled, valid = torch.ones(R, 1, N - 1, dtype=torch.bool), torch.ones(R, 1, dtype=torch.bool)
+    filled[1, :, 20:40] = kind == "plain"
+    valid[2] = kind != "waiting"
+    sight = Sight(valid, filled, plain=kind == "plain")
+    given = query[:, :, -1:], keys, values, sight, 0.3, softcap
+    output, received = attend_openly(*given)
+    assert torch.allclose(output, attend(*given), atol=1e-5)
+    sums = column_sums(query[:, :, -1:], keys, sight, "all", 0.3, softcap)
+    assert received.shape == sums.shape
+    assert torch.allclose(received, sums, atol=1e-6)
 
 
 def test_bfloat16_models_get_fp32_statistics(inputs):

@@ -37,12 +37,15 @@ def test_a_deterministic_run_has_a_width_that_memory_does_not_decide():
     assert Terms.parse(PLAIN).batch_rows is None
 
 
-def test_layers_are_compiled_on_a_gpu_unless_rows_must_repeat_bit_for_bit():
+def test_layers_are_compiled_on_a_gpu_unless_rows_must_repeat_bit_for_bit_and_packed_on_a_processor():
     gpu, processor = torch.device("cuda"), torch.device("cpu")
+    assert Terms.parse(PLAIN).pack_on(processor)
+    assert not Terms.parse(PLAIN).pack_on(gpu)
     assert Terms.parse(PLAIN).compile_on(gpu)
     assert not Terms.parse(PLAIN).compile_on(processor)
     assert not Terms.parse({**PLAIN, "deterministic": True}).compile_on(gpu)
     for off in ("off", False):  # the latter is how YAML reads it
         assert not Terms.parse({**PLAIN, "engine": {"compile": off}}).compile_on(gpu)
+        assert not Terms.parse({**PLAIN, "engine": {"compile": off}}).pack_on(processor)
     with pytest.raises(UserError, match=r"engine\.compile=always is neither auto nor off"):
         Terms.parse({**PLAIN, "engine": {"compile": "always"}})

@@ -1,0 +1,71 @@
+"""engine.compile on a processor: packed linear layers give what plain ones give, and hold their weights once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from presets import policy
+from tiny import ARCHITECTURES, prompt, tiny_model
+from torch.nn import Linear
+
+from harness.engine.packed import PackedLinear, pack_layers
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
+
+
+@pytest.fixture(autouse=True)
+def packing():
+    """Nothing to hold where torch has no MKL or no oneDNN, as on other processors than x86."""
+    if not pack_layers(tiny_model("llama")):
+        pytest.skip("this torch packs nothing")
+
+
+def linears(model, kind):
+    return [part for layer in model.model.layers for part in layer.modules() if type(part) is kind]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (0, 5), (2, 128)])
+def test_a_packed_layer_multiplies_as_a_plain_one(shape, bias):
+    torch.manual_seed(0)
+    plain = Linear(48, 33, bias=bias)
+    x = torch.randn(*shape, 96)[..., ::2]  # not contiguous
+    with torch.inference_mode():
+        wanted, made = plain(x), PackedLinear(plain)(x)
+    assert made.shape == wanted.shape
+    torch.testing.assert_close(made, wanted, rtol=1e-5, atol=1e-5)  # sums of 48 products of size 1 in another order
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_packed_layers_give_the_same_tokens_and_ledgers(kind):
+    model = tiny_model(kind)
+    rows = [Row(prompt(24), policy(name), 12, 4) for name in ("keydiff", "h2o", "tova")]
+    plain = Engine(model).generate(rows, Prompting("blocked", 8))
+    assert pack_layers(model) == 7 * model.config.num_hidden_layers  # q, k, v, o, gate, up, down
+    assert Engine(model).generate(rows, Prompting("blocked", 8)) == plain
+
+
+def test_weights_are_held_once_and_head_and_embedding_stay():
+    model = tiny_model("llama")
+    before = sum(weight.numel() for weight in model.parameters())
+    head = model.lm_head.weight
+    in_layers = sum(layer.weight.numel() for layer in linears(model, Linear))
+    pack_layers(model)
+    assert not linears(model, Linear)
+    assert sum(weight.numel() for weight in model.parameters()) == before - in_layers
+    assert sum(layer.packed.numel() for layer in linears(model, PackedLinear)) == in_layers
+    assert model.lm_head.weight is head
+
+
+def test_other_numbers_and_layers_that_somebody_moves_stay_as_they_are():
+    assert pack_layers(tiny_model("llama", torch.bfloat16)) == 0
+    moved = tiny_model("llama")
+    linears(moved, Linear)[0]._hf_hook = object()  # where accelerate keeps its own
+    assert pack_layers(moved) == 7 * moved.config.num_hidden_layers - 1
+
+
+def test_a_torch_without_the_operations_packs_nothing(monkeypatch):
+    monkeypatch.setattr(torch._C, "_has_mkldnn", False)
+    model = tiny_model("llama")
+    assert pack_layers(model) == 0
+    assert linears(model, Linear)

@@ -1,0 +1,126 @@
+"""Recorded passes: replayed steps give the tokens, ledgers and likelihoods of computed ones, and freeze no number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+import tape
+import torch
+from presets import evicting_in, policy
+from tiny import ARCHITECTURES, prompt, tiny_model
+
+from harness.engine.repeats import Repeats, on_gpu
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
+from policies.recency import Recency
+
+BLOCKS = Prompting("blocked", 8)
+BUDGET, NEW = 40, 9
+UNIFORM = [name for name in evicting_in(BLOCKS, BUDGET) if policy(name).uniform]
+# What the papers compare most: these must really be replayed, prompts and generated text.
+REPLAYED = (
+    "window", "sink", "h2o", "h2o/original", "tova", "snapkv", "keydiff", "keydiff/recent", "caote_snapkv", "caote_h2o",
+    "fastcaote_tova", "random",
+)  # fmt: skip
+
+
+def rows_of(*names, budget=BUDGET, new=NEW):
+    return [Row(prompt(99, seed), policy(name), budget, new) for name in names for seed in (0, 1)]
+
+
+def engines(model=None, record=tape.record):
+    model = model or tiny_model("llama")
+    said = []
+    return Engine(model), Engine(model, repeats=Repeats(record, said.append)), said
+
+
+@pytest.mark.parametrize("name", UNIFORM)
+def test_replayed_passes_give_the_tokens_and_ledgers_of_computed_ones(name):
+    plain, repeating, _ = engines()
+    rows = rows_of(name)
+    assert repeating.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
+    assert name not in REPLAYED or repeating.repeats.replayed > NEW  # of blocks, and of the text after them
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_on_every_architecture(kind):
+    plain, repeating, said = engines(tiny_model(kind))
+    rows = rows_of("keydiff", "h2o", "caote_snapkv")
+    assert repeating.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
+    assert repeating.repeats.replayed > NEW
+    assert not said
+
+
+def test_likelihoods_of_every_token_are_those_of_computed_passes():
+    plain, repeating, _ = engines()
+    rows = rows_of("keydiff", "tova", new=0)
+    for computed, replayed in zip(plain.perplexity(rows, BLOCKS), repeating.perplexity(rows, BLOCKS), strict=True):
+        assert replayed.ledger == computed.ledger
+        assert replayed.nll == pytest.approx(computed.nll, abs=1e-5)  # a product may round by where its tensors lie
+    assert repeating.repeats.replayed
+
+
+def test_rows_that_end_early_leave_the_others_as_they_are():
+    plain, repeating, _ = engines()
+    rows = [
+        replace(row, max_new_tokens=new) for row, new in zip(rows_of("keydiff", "sink"), (4, 20, 9, 14), strict=True)
+    ]
+    assert repeating.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
+    assert repeating.repeats.replayed > 10
+
+
+def test_dense_rows_grow_and_are_never_replayed():
+    plain, repeating, said = engines()
+    rows = rows_of("dense")
+    assert repeating.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
+    assert not repeating.repeats.replayed
+    assert not said
+
+
+@dataclass(frozen=True)
+class CountsOnTheHost(Recency):
+    """Keeps tokens whose place has the parity of the text's length."""
+
+    def score(self, view):
+        return ((view.positions + view.lengths[0]) % 2).float()
+
+
+@dataclass(frozen=True)
+class AsksTheDevice(Recency):
+    """Looks at a number of the device."""
+
+    def score(self, view):
+        return view.positions.float() * (1 if view.positions.max().item() else -1)
+
+
+@pytest.mark.parametrize(("scorer", "why"), [(CountsOnTheHost(), "view.lengths"), (AsksTheDevice(), "capturing")])
+def test_a_policy_that_needs_the_host_is_computed_and_one_sentence_says_so(scorer, why):
+    plain, repeating, said = engines()
+    rows = [replace(row, policy=replace(row.policy, scorer=scorer)) for row in rows_of("window")]
+    assert repeating.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
+    assert not repeating.repeats.replayed
+    assert len(said) == 1
+    assert why in said[0]
+    assert "results are the same" in said[0]
+
+
+def test_a_tape_really_freezes_what_a_graph_freezes():
+    numbers = torch.arange(4)
+    replay = tape.record(lambda: numbers * 2 + 1)
+    assert replay().tolist() == [1, 3, 5, 7]
+    numbers.fill_(3)
+    assert replay().tolist() == [7] * 4
+    for compute in (lambda: torch.tensor([1.0]), lambda: numbers[numbers > 0], lambda: numbers * int(numbers[0])):
+        with pytest.raises(RuntimeError, match="capturing"):
+            tape.record(compute)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", REPLAYED)
+def test_cuda_graphs_give_the_tokens_and_ledgers_of_computed_passes(name):
+    plain, repeating, said = engines(tiny_model("llama").cuda(), on_gpu())
+    rows = rows_of(name)
+    assert repeating.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
+    assert repeating.repeats.replayed
+    assert not said

@@ -1,0 +1,46 @@
+"""Decode in fp32 on a processor: attention is computed in the open for policies that ask for it, and only for them."""
+
+from __future__ import annotations
+
+import pytest
+import tiny
+from presets import policy
+
+from harness.engine import fold
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
+
+BLOCKS, BUDGET, NEW = Prompting("blocked", 8), 40, 9
+
+
+def generated(*names):
+    rows = [Row(tiny.prompt(70, seed), policy(name), BUDGET, NEW) for name in names for seed in (0, 1)]
+    return Engine(tiny.tiny_model("llama")).generate(rows, BLOCKS)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Calls of `attend_openly`, one for each layer and step."""
+    calls, real = [], fold.attend_openly
+
+    def counted(*given):
+        calls.append(given[0].shape)
+        return real(*given)
+
+    monkeypatch.setattr(fold, "attend_openly", counted)
+    return calls
+
+
+@pytest.mark.parametrize("name", ["h2o", "tova", "snapkv", "caote_snapkv"])
+def test_tokens_and_ledgers_are_those_of_the_fused_kernel(name, opened, monkeypatch):
+    in_the_open = generated(name)
+    assert len(opened) >= 3 * (NEW - 2)  # of three layers; the last token is not fed
+    assert all(shape[2] == 1 for shape in opened)
+    monkeypatch.setattr(fold.Fold, "_in_the_open", lambda self, query: False)
+    assert generated(name) == in_the_open
+
+
+@pytest.mark.parametrize("name", ["dense", "window", "keydiff", "random"])
+def test_policies_that_read_no_attention_keep_the_fused_kernel(name, opened):
+    generated(name)
+    assert not opened
