@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,7 +40,8 @@ class Heir:
     number: int
     rows: slice  # in the cohort that goes on
     was: int  # number of the old group
-    local: Tensor  # (r,) int64: the rows that are left, counted within the old group
+    local: Tensor  # (r,) int64: the rows that go on, counted within the old group
+    places: Tensor  # (r,) int64: theirs within the new one
 
     def states(self, known: Iterable[StateKey]) -> list[tuple[StateKey, StateKey]]:
         """The old group's states, and what they are called from now on."""
@@ -49,6 +51,24 @@ class Heir:
     def carried(self, known: Iterable[tuple[str, int]]) -> list[tuple[tuple[str, int], tuple[str, int]]]:
         """The same for what is carried per row."""
         return [((name, group), (name, self.number)) for name, group in known if group == self.was]
+
+
+@dataclass(frozen=True)
+class Legacy:
+    """What a layer of a new cohort takes over from the same layer of an old one."""
+
+    layer: Any  # of the same class
+    old: Tensor  # (r,) int64: rows there
+    new: Tensor  # (r,) int64: the same rows here
+    heirs: Sequence[Heir]
+
+    def carry_on(self, carried: dict[tuple[str, int], Tensor]) -> None:
+        """Put what policies carry per row where the new cohort looks for it."""
+        for heir in self.heirs:
+            for old, new in heir.carried(self.layer.carried):
+                theirs = self.layer.carried[old]
+                mine = carried.setdefault(new, theirs.new_zeros(heir.rows.stop - heir.rows.start, *theirs.shape[1:]))
+                mine[heir.places] = theirs[heir.local]
 
 
 States = Mapping[StateKey, Tensor]  # (r, H, fill + m, …) each: slots, then the chunk
@@ -210,19 +230,21 @@ class SlotLayer(CacheLayerMixin):
         table[..., width].fill_(trash)
         return table.gather(-1, torch.where(new, new.cumsum(-1) - 1, width))
 
-    def take_over(self, whole: SlotLayer, rows: Tensor, fill: int, heirs: Sequence[Heir]) -> None:
-        """Begin where ``whole`` stands, for its rows ``rows`` (r,) int64 only."""
-        self._take_place(whole.keys, whole.values, len(rows))
-        room = slice(0, self.capacity + self.tail)
-        self.keys.copy_(whole.keys[rows, :, room])
-        self.values.copy_(whole.values[rows, :, room])
-        self.positions.copy_(whole.positions[rows, :, room])
+    def take_over(self, legacies: Sequence[Legacy], rows: int, fill: int) -> None:
+        """Begin with ``rows`` rows that were in other layers, each where it stands."""
+        first = legacies[0].layer
+        self._take_place(first.keys, first.values, rows)
         self.fill = fill
-        for heir in heirs:
-            for old, new in heir.states(whole.states):
-                self.state(new)
-                self.states[new].copy_(whole.states[old][heir.local, :, room])
-            self.carried |= {new: whole.carried[old][heir.local] for old, new in heir.carried(whole.carried)}
+        for legacy in legacies:
+            whole = legacy.layer
+            used = slice(0, min(whole.fill, self.capacity + self.tail))
+            for name in ("keys", "values", "positions"):
+                getattr(self, name)[legacy.new, :, used] = getattr(whole, name)[legacy.old, :, used]
+            for heir in legacy.heirs:
+                for old, new in heir.states(whole.states):
+                    self.state(new)
+                    self.states[new][heir.places, :, used] = whole.states[old][heir.local, :, used]
+            legacy.carry_on(self.carried)
 
     def release(self) -> None:
         """Let go of the model's own tensors, which of a one-shot prompt are the whole prompt."""
@@ -257,11 +279,11 @@ class SlotCache(Cache):
         """Bytes of K and V storage over all layers, tails included."""
         return sum(t.nbytes for layer in self.layers if layer.is_initialized for t in (layer.keys, layer.values))
 
-    def carried_bytes(self, rows: int) -> list[int]:
-        """Bytes of the tensors that policies carry per row, for each row, over all layers."""
-        total = [0] * rows
+    def carried_bytes(self, groups: Sequence[slice]) -> list[int]:
+        """Bytes of the tensors that policies carry per row, for each row, over all layers. ``groups``: rows of each."""
+        total = [0] * groups[-1].stop
         for layer in self.layers:
-            for (_, start), tensor in layer.carried.items():
-                for row in range(start, start + len(tensor)):
+            for (_, group), tensor in layer.carried.items():
+                for row in range(groups[group].start, groups[group].stop):
                     total[row] += tensor[0].nbytes
         return total

@@ -1,8 +1,8 @@
-"""After the prompt: greedy generation, or given text, one token per row and pass. Finished rows leave the cohort."""
+"""After the prompt: greedy generation, or given text, one token per row and pass. Finished rows leave, others come."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from harness.engine.cohort import Cohort
 from harness.engine.ledger import Ledger
-from harness.engine.narrowing import narrowed
+from harness.engine.regrouping import kind, regrouped
 from harness.engine.rows import Outcome, Row
 
 if TYPE_CHECKING:
@@ -76,42 +76,102 @@ class Given:
         return Outcome(ledger, nll=torch.stack(self.nll).tolist(), greedy=self.greedy)
 
 
-def decode(
-    engine: Engine,
-    cohort: Cohort,
-    following: Tensor,
-    speakers: Sequence[Speaker],
-    observe: Callable[[int], None],
-) -> Iterator[tuple[int, Outcome]]:
-    """Feed every row what its speaker says until it says no more: the rows' places and outcomes, as they finish.
+@dataclass
+class Talk:
+    """Rows of one cohort that generate, or feed given text, in lockstep.
 
-    ``following`` (R, vocabulary): the logits after the prompts. Rows that are finished wait as padding until they are
-    half of the cohort; then the others go on without them.
+    Rows that are finished wait as padding until they are half of the cohort; then they leave, and the others go on in
+    a smaller one, or together with others whose prompts have been read meanwhile.
     """
-    places = list(range(len(cohort.rows)))
-    said = _next(speakers, places, following)
-    while True:
-        speaking = [row for row, token in enumerate(said) if token is not None]
-        if not speaking or (2 * len(speaking) <= len(said) and not cohort.watchers):
-            ledgers = engine.ledgers(cohort)
-            finished = [row for row, token in enumerate(said) if token is None]
-            yield from ((places[row], speakers[places[row]].outcome(ledgers[row])) for row in finished)
-            if not speaking:
-                return
-            cohort = narrowed(cohort, speaking)
-            places, said = [places[row] for row in speaking], [said[row] for row in speaking]
-        logits = engine.step(cohort, [[] if token is None else [token] for token in said])[:, -1]
-        observe(sum(cohort.feed.widths))
-        waiting = [token is None for token in said]
-        said = _next(speakers, places, logits, waiting)
+
+    engine: Engine
+    cohort: Cohort
+    places: list[int]  # of each row among the caller's
+    speakers: list[Speaker]
+    said: list[int | None]  # what each row feeds next; None once it is finished
+
+    @staticmethod
+    def begun(
+        engine: Engine, cohort: Cohort, places: Sequence[int], following: Tensor, speakers: Sequence[Speaker]
+    ) -> Talk:
+        """After the prompts: ``following`` (R, vocabulary) are the logits that came next."""
+        return Talk(engine, cohort, list(places), list(speakers), _next(speakers, following))
+
+    @property
+    def speaking(self) -> list[int]:
+        """Rows that are not finished."""
+        return [row for row, token in enumerate(self.said) if token is not None]
+
+    def go_on(self, observe: Callable[[int], None], until: int = 0) -> Iterator[tuple[int, Outcome]]:
+        """Feed what is said until at most ``until`` rows speak: places and outcomes of those that leave."""
+        while len(self.speaking) > until:
+            if 2 * len(self.speaking) <= len(self.said) and not self.cohort.watchers:
+                yield from self.leave()
+            logits = self.engine.step(self.cohort, [[] if token is None else [token] for token in self.said])[:, -1]
+            observe(sum(self.cohort.feed.widths))
+            self.said = _next(self.speakers, logits, [token is None for token in self.said])
+        yield from self.leave()
+
+    def leave(self) -> Iterator[tuple[int, Outcome]]:
+        """All that are finished, with their places and outcomes."""
+        finished = [row for row, token in enumerate(self.said) if token is None]
+        if not finished:
+            return
+        ledgers = self.engine.ledgers(self.cohort)
+        yield from ((self.places[row], self.speakers[row].outcome(ledgers[row])) for row in finished)
+        speaking = self.speaking
+        if speaking:
+            self.cohort, _ = regrouped((self.cohort, speaking))
+        self.places = [self.places[row] for row in speaking]
+        self.speakers = [self.speakers[row] for row in speaking]
+        self.said = [self.said[row] for row in speaking]
+
+    def joined_by(self, others: Talk) -> Talk:
+        """All rows of both, which must be of one `kind`."""
+        cohort, order = regrouped(*((talk.cohort, range(len(talk.said))) for talk in (self, others)))
+        places, speakers = self.places + others.places, self.speakers + others.speakers
+        said = self.said + others.said
+        return Talk(
+            self.engine, cohort, [places[row] for row in order], [speakers[row] for row in order],
+            [said[row] for row in order],
+        )  # fmt: skip
 
 
-def _next(
-    speakers: Sequence[Speaker], places: Sequence[int], logits: Tensor, waiting: Sequence[bool] | None = None
-) -> list[int | None]:
+class Places:
+    """The places of rows that decode together: those of finished rows go to rows whose prompts have been read since.
+
+    Rows come in waves. A wave may begin to speak once no more rows than it has still speak of those before it, so that
+    two waves at most are held at one time.
+    """
+
+    def __init__(self, observe: Callable[[int], None]) -> None:
+        self.observe = observe
+        self._waiting: dict[Hashable, Talk] = {}  # by kind of cohort: at most as many rows as the last wave brought
+
+    def take(self, talk: Talk, is_last: bool) -> Iterator[tuple[int, Outcome]]:
+        """Let a wave's rows speak beside those that wait: places and outcomes of all that finish. Rows of the last wave
+        go on to their end, those of others until the next one fits beside them."""
+        wave = len(talk.said)
+        yield from talk.leave()
+        if not talk.said:
+            return
+        waiting = self._waiting.pop(kind(talk.cohort), None)
+        together = talk if waiting is None else waiting.joined_by(talk)
+        yield from together.go_on(self.observe, 0 if is_last else wave)
+        if together.said:
+            self._waiting[kind(talk.cohort)] = together
+
+    def clear(self) -> Iterator[tuple[int, Outcome]]:
+        """After the last wave: those that still wait."""
+        for talk in self._waiting.values():
+            yield from talk.go_on(self.observe)
+        self._waiting.clear()
+
+
+def _next(speakers: Sequence[Speaker], logits: Tensor, waiting: Sequence[bool] | None = None) -> list[int | None]:
     """By row of the cohort; rows that wait are not asked."""
     first = logits.argmax(-1).tolist()
     return [
-        None if waiting is not None and waiting[row] else speakers[place].next(first[row], logits[row])
-        for row, place in enumerate(places)
+        None if waiting is not None and waiting[row] else speaker.next(first[row], logits[row])
+        for row, speaker in enumerate(speakers)
     ]

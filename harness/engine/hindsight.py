@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from harness.engine.cohort import Cohort
+from harness.engine.cohort import Cohort, Future
 from harness.engine.hearing import NextLogits
 from harness.engine.layer_pass import LayerPass
 from harness.engine.rows import Prompting, Row
@@ -86,6 +87,24 @@ class FutureOfRows:
         return recorded[passes, prompts]
 
 
+@dataclass(frozen=True)
+class FutureOfParts:
+    """The same for rows of several cohorts, whose prompts were recorded apart."""
+
+    each: Sequence[tuple[Future, int]]  # by row: what was recorded, and the row there
+
+    def for_rows(self, rows: Sequence[int]) -> FutureOfParts:
+        """Of some of the rows."""
+        return FutureOfParts([self.each[row] for row in rows])
+
+    def of(self, layer: int, rows: Sequence[int], lengths: Sequence[int]) -> Tensor:
+        """(r, H, T + new), of the longest."""
+        known = [self.each[row] for row in rows]
+        found = [future.of(layer, [row], [length]) for (future, row), length in zip(known, lengths, strict=True)]
+        longest = max(each.shape[-1] for each in found)
+        return torch.cat([F.pad(each, (0, longest - each.shape[-1])) for each in found])
+
+
 def look_ahead(engine: Engine, rows: Sequence[Row], prompting: Prompting) -> Hindsight:
     """Read and decode every prompt of an oracle row densely, in the same chunks, and record it."""
     asking = {_prompt(row, prompting): row for row in rows if row.policy.hindsight}
@@ -103,7 +122,7 @@ def look_ahead(engine: Engine, rows: Sequence[Row], prompting: Prompting) -> Hin
     cohort.watchers = (recorder,)
     heard = NextLogits.of(len(dense))
     engine.read_prompts(cohort, heard)
-    for _ in engine.speak(cohort, heard.following):
+    for _ in engine.talk(cohort, range(len(dense)), heard.following).go_on(lambda tokens: None):
         pass
     number = {prompt: index for index, prompt in enumerate(asking)}
     return Hindsight(number, recorder.future(), list(zip(*recorder.lengths, strict=True)), prompting)

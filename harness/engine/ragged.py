@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin
 
-from harness.engine.cache import Heir, SlotLayer, StateKey, States
+from harness.engine.cache import Legacy, SlotLayer, StateKey, States
 
 
 class RaggedLayer(CacheLayerMixin):
@@ -87,17 +87,24 @@ class RaggedLayer(CacheLayerMixin):
         self.fill = int(self.counts.max())
         self.is_initialized = True
 
-    def take_over(self, whole: RaggedLayer, rows: Tensor, fill: int, heirs: Sequence[Heir]) -> None:
-        """Begin where ``whole`` stands, for its rows ``rows`` (r,) int64 only."""
+    def take_over(self, legacies: Sequence[Legacy], rows: int, fill: int) -> None:
+        """Begin with ``rows`` rows that were in other layers, each where it stands."""
         self.is_initialized = True
-        mine = _slots_of(whole.counts, rows)
-        self.keys, self.values, self.positions = whole.keys[mine], whole.values[mine], whole.positions[mine]
-        self.counts = whole.counts[rows]
+        whole = [(each.layer.counts, each.old, each.new) for each in legacies]
+        self.keys, self.values, self.positions = (
+            _packed([(getattr(each.layer, name), *where) for each, where in zip(legacies, whole, strict=True)], rows)
+            for name in ("keys", "values", "positions")
+        )
+        self.counts = torch.stack(_by_place(whole, rows))
         self.fill = int(self.counts.max())
-        for heir in heirs:
-            for old, new in heir.states(whole.states):
-                self.states[new] = whole.states[old][_slots_of(whole.counts[old.rows], heir.local)]
-            self.carried |= {new: whole.carried[old][heir.local] for old, new in heir.carried(whole.carried)}
+        parts: dict[StateKey, list[Packed]] = {}
+        for legacy in legacies:
+            for heir in legacy.heirs:
+                for old, new in heir.states(legacy.layer.states):
+                    counts = legacy.layer.counts[old.rows]
+                    parts.setdefault(new, []).append((legacy.layer.states[old], counts, heir.local, heir.places))
+            legacy.carry_on(self.carried)
+        self.states = {key: _packed(each, key.rows.stop - key.rows.start) for key, each in parts.items()}
 
     def append(self, chunk_positions: Tensor, states: States) -> None:
         """Keep everything, padding aside."""
@@ -139,7 +146,18 @@ class RaggedLayer(CacheLayerMixin):
         return wide
 
 
-def _slots_of(counts: Tensor, rows: Tensor) -> Tensor:
-    """(slots,) bool over the packed slots of ``counts`` (R, H): those of these rows."""
-    wanted = torch.zeros(len(counts), dtype=torch.bool, device=counts.device).index_fill_(0, rows, True)
-    return wanted.repeat_interleave(counts.sum(-1))
+Packed = tuple[Tensor, Tensor, Tensor, Tensor]  # slots, counts (R, H), the rows that go on, their new places
+
+
+def _packed(parts: Sequence[Packed], rows: int) -> Tensor:
+    """(slots, …) of ``rows`` rows, packed in their new order."""
+    apart = [(packed.split(counts.sum(-1).tolist()), old, new) for packed, counts, old, new in parts]
+    return torch.cat(_by_place(apart, rows))
+
+
+def _by_place(parts: Sequence[tuple[Sequence[Tensor] | Tensor, Tensor, Tensor]], rows: int) -> list[Tensor]:
+    """What each part has for its rows, by new place."""
+    placed = {
+        place: by_row[row] for by_row, old, new in parts for row, place in zip(old.tolist(), new.tolist(), strict=True)
+    }
+    return [placed[place] for place in range(rows)]

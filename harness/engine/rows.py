@@ -118,3 +118,9 @@ class Outcome:
     tokens: list[int] = field(default_factory=list)
     nll: list[float] = field(default_factory=list)
     greedy: bool = False  # whether every token of the continuation was the model's first choice
+
+
+def neighbours_by_policy(rows: Sequence[Row]) -> list[int]:
+    """An order of these rows in which equal policies are neighbours, in the order of the first of each."""
+    seen = {policy: number for number, policy in enumerate(dict.fromkeys(row.policy for row in rows))}
+    return sorted(range(len(rows)), key=lambda index: seen[rows[index].policy])

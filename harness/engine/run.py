@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,7 @@ from transformers import PreTrainedModel
 
 from harness.engine.architecture import refuse_unsupported
 from harness.engine.cohort import Cohort, Phase
-from harness.engine.decode import Given, Greedy, Speaker, decode
+from harness.engine.decode import Given, Greedy, Places, Speaker, Talk
 from harness.engine.hearing import Listener, Losses, NextLogits
 from harness.engine.hindsight import Hindsight, look_ahead
 from harness.engine.hook import slots_enabled
@@ -62,34 +63,47 @@ class Engine:
         self.repeats = repeats
 
     @torch.inference_mode()
-    def generate(self, rows: Sequence[Row], prompting: Prompting, observe: Observer = _ignore) -> list[Outcome]:
+    def generate(
+        self, rows: Sequence[Row], prompting: Prompting, observe: Observer = _ignore, waves: Sequence[int] = ()
+    ) -> list[Outcome]:
         """Greedy continuation of every row, at most ``max_new_tokens`` each; the stop token is not returned.
+
+        ``waves``: how many rows, in their order, read their prompts together; all of them if not given. Rows of a later
+        wave take the places of finished ones, so that those of two waves at most are held at one time.
 
         Rows are independent: what a row yields does not depend on its company (up to the rounding of batched matrix
         products). Raises `EngineError` or `PolicyError` before anything is computed.
         """
         self._refuse(rows, prompting)
-        return self._spoken(rows, prompting, observe)
+        return self._spoken(rows, prompting, observe, waves)
 
     @torch.inference_mode()
-    def follow(self, rows: Sequence[Row], prompting: Prompting, observe: Observer = _ignore) -> list[Outcome]:
+    def follow(
+        self, rows: Sequence[Row], prompting: Prompting, observe: Observer = _ignore, waves: Sequence[int] = ()
+    ) -> list[Outcome]:
         """Likelihood of every row's ``continuation`` after its prompt, with its policy acting in between and in decode.
 
-        `Outcome.nll` are nats per token of the continuation. Raises as `generate` does.
+        `Outcome.nll` are nats per token of the continuation. Waves and errors as in `generate`.
         """
         if not all(row.continuation for row in rows):
             raise EngineError("A continuation has no tokens: its likelihood after the prompt is nothing to ask for.")
         rows = [replace(row, max_new_tokens=len(row.continuation)) for row in rows]
         self._refuse(rows, prompting)
-        return self._spoken(rows, prompting, observe)
+        return self._spoken(rows, prompting, observe, waves)
 
-    def _spoken(self, rows: Sequence[Row], prompting: Prompting, observe: Observer) -> list[Outcome]:
+    def _spoken(
+        self, rows: Sequence[Row], prompting: Prompting, observe: Observer, waves: Sequence[int]
+    ) -> list[Outcome]:
         filtered = filter_prompts(self.model, rows)
         outcomes: dict[int, Outcome] = {}
-        for indices, cohort, heard in self._read([each.row for each in filtered], prompting, observe, NextLogits.of):
-            for place, outcome in self.speak(cohort, heard.following, observe):
-                outcomes[indices[place]] = filtered[indices[place]].charged(outcome)
-        return [outcomes[index] for index in range(len(rows))]
+        places = Places(observe)
+        for start, stop in itertools.pairwise([0, *itertools.accumulate(waves or [len(rows)])]):
+            wave = [each.row for each in filtered[start:stop]]
+            for indices, cohort, heard in self._read(wave, prompting, observe, NextLogits.of):
+                talk = self.talk(cohort, [start + index for index in indices], heard.following)
+                outcomes |= dict(places.take(talk, is_last=stop == len(rows)))
+        outcomes |= dict(places.clear())
+        return [each.charged(outcomes[index]) for index, each in enumerate(filtered)]
 
     @torch.inference_mode()
     def perplexity(self, rows: Sequence[Row], prompting: Prompting, observe: Observer = _ignore) -> list[Outcome]:
@@ -120,15 +134,16 @@ class Engine:
         cohort.leader = None
         cohort.tally.close_prompt(cohort.cache)
 
-    def speak(self, cohort: Cohort, following: Tensor, observe: Observer = _ignore) -> Iterator[tuple[int, Outcome]]:
-        """Generate, or feed the given continuations: places of rows and their outcomes, in the order in which they end.
+    def talk(self, cohort: Cohort, places: Sequence[int], following: Tensor) -> Talk:
+        """What the rows of a cohort say, or feed of given continuations, once their prompts are read.
 
-        ``following`` (R, vocabulary): the logits after the prompts. The cohort may not be used any more.
+        ``places``: of its rows among the caller's; ``following`` (R, vocabulary): the logits after the prompts. The
+        cohort may not be used any more.
         """
         speakers: list[Speaker] = [
             Given(row) if row.continuation else Greedy(row, self.stops | row.stops) for row in cohort.rows
         ]
-        return decode(self, cohort, following, speakers, observe)
+        return Talk.begun(self, cohort, places, following, speakers)
 
     def step(self, cohort: Cohort, pieces: Sequence[Sequence[int]]) -> Tensor:
         """One pass in which every row feeds its piece of generated text. Returns logits (R, 1, vocabulary)."""
@@ -136,7 +151,7 @@ class Engine:
 
     def ledgers(self, cohort: Cohort) -> list[Ledger]:
         """The accounts of a cohort's rows as they stand."""
-        return cohort.tally.ledgers(cohort.cache, cohort.lengths)
+        return cohort.tally.ledgers(cohort.cache, cohort.lengths, [group.rows for group in cohort.groups])
 
     def look_ahead(self, rows: Sequence[Row], prompting: Prompting) -> Hindsight:
         """The dense runs that the oracle's rows look back from; nothing where no row asks."""

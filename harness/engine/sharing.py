@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.engine.cohort import Chunk
-from harness.engine.rows import SIMULATED, Prompting, Row
+from harness.engine.rows import SIMULATED, Prompting, Row, neighbours_by_policy
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,5 @@ def _prompt(row: Row, prompting: Prompting) -> Any:
 
 
 def _by_policy(rows: Sequence[Row], indices: Sequence[int]) -> tuple[int, ...]:
-    """So that equal policies are neighbours, in the order of their first row."""
-    seen = {policy: number for number, policy in enumerate(dict.fromkeys(rows[index].policy for index in indices))}
-    return tuple(sorted(indices, key=lambda index: seen[rows[index].policy]))
+    """So that equal policies are neighbours."""
+    return tuple(indices[place] for place in neighbours_by_policy([rows[index] for index in indices]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -37,13 +38,13 @@ class Tally:
         self.calls = [0] * len(rows)
         self.coverage = zeros(torch.float32)
 
-    def of(self, index: Tensor, rows: Sequence[Row], chunks: Sequence[Sequence[tuple[int, int]]]) -> Tally:
-        """The accounts of some rows, ``index`` (r,) int64, to be carried on."""
-        part = Tally(rows, chunks, self.layers, self.peak.device)
+    def carry_on(self, parts: Sequence[Tally], came: Sequence[tuple[int, int]]) -> None:
+        """The accounts of rows that were kept elsewhere so far: for each row, in which part and at which row there."""
+        starts = [0, *itertools.accumulate(len(part.rows) for part in parts)]
+        index = torch.tensor([starts[part] + row for part, row in came], device=self.peak.device)
         for name in self._PER_ROW:
-            setattr(part, name, getattr(self, name)[index])
-        part.calls = [self.calls[row] for row in index.tolist()]
-        return part
+            setattr(self, name, torch.cat([getattr(part, name) for part in parts])[index])
+        self.calls = [parts[part].calls[row] for part, row in came]
 
     def attended(self, seen: Tensor) -> None:
         """``seen`` (R, H): slots that the newest token of the chunk attends to, the chunk included."""
@@ -82,11 +83,12 @@ class Tally:
         lengths = torch.tensor([len(row.tokens) for row in self.rows], device=seen.device)
         self.coverage = seen[:, :longest].sum(-1) / lengths
 
-    def ledgers(self, cache: SlotCache, lengths: Sequence[int]) -> list[Ledger]:
-        """One ledger per row, with the first broken promise. ``lengths``: tokens each row was fed."""
+    def ledgers(self, cache: SlotCache, lengths: Sequence[int], groups: Sequence[slice]) -> list[Ledger]:
+        """One ledger per row, with the first broken promise. ``lengths``: tokens each row was fed; ``groups``: rows of
+        each policy."""
         final = torch.stack([layer.held() for layer in cache.layers]).float().mean((0, 2)).tolist()
         slot_bytes = cache.layers[0].slot_bytes
-        carried = cache.carried_bytes(len(self.rows))
+        carried = cache.carried_bytes(groups)
         self.heads = cache.layers[0].held().shape[1]
         columns = zip(
             self.rows, self.chunks, lengths, final, self.calls,

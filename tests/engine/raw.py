@@ -84,6 +84,6 @@ def run_layers(
             state = {key.name: layer.state(key)[0].clone() for key in layer.states}
             steps[index].append(Step(held, output[0].transpose(0, 1), layer.slot_positions[0].clone(), state))
         start += size
-    (ledger,) = cohort.tally.ledgers(cohort.cache, cohort.lengths)
+    (ledger,) = cohort.tally.ledgers(cohort.cache, cohort.lengths, [group.rows for group in cohort.groups])
     assert ledger.invalid == "", ledger.invalid
     return steps

@@ -91,8 +91,8 @@ def test_rows_that_finish_leave_and_change_nothing(model, name, monkeypatch):
     limits = (1, 12, 3, 2, 7, 1, 5)
     rows = [Row(prompt(48 + n % 3), policy(name), 40, limit) for n, limit in enumerate(limits)]
     widths = []
-    narrowed = decoding.narrowed
-    monkeypatch.setattr(decoding, "narrowed", lambda cohort, left: widths.append(len(left)) or narrowed(cohort, left))
+    regrouped = decoding.regrouped
+    monkeypatch.setattr(decoding, "regrouped", lambda part: widths.append(len(part[1])) or regrouped(part))
     together = Engine(model).generate(rows, feed)
     assert widths == sorted(widths, reverse=True)
     assert len(widths) >= 2

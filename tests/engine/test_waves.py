@@ -1,0 +1,89 @@
+"""Rows that come in waves: finished ones leave, those whose prompts have been read since take their places, and none of
+them says or holds anything else than by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from presets import evicting_in, policy
+from tiny import prompt, tiny_model
+
+from harness.engine.rows import Prompting, Row
+from harness.engine.run import Engine
+from policies import DENSE
+
+BLOCKED, ONCE, FED = Prompting("blocked", 8), Prompting("one_shot"), Prompting("token_fed")
+LIMITS = (2, 12, 5, 9, 1, 14, 3, 3, 11, 6, 2)
+WAVES = (3, 3, 4, 1)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model("llama")
+
+
+def by_itself(model, row: Row, feed: Prompting):
+    (outcome,) = Engine(model).generate([row], feed)
+    return outcome
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["keydiff", "h2o", "scissorhands", "snapkv", "caote_h2o", "hashevict", "ada_snapkv", "fastgen", "sink/buzz", "buzz",
+     "random", "oracle", "kvec/testbed", "gemfilter"],
+)  # fmt: skip
+def test_every_row_says_and_holds_what_it_does_alone(model, name):
+    feed = next(feed for feed in (BLOCKED, ONCE, FED) if name in evicting_in(feed, 40))
+    rows = [Row(prompt(48 + n % 5, n), policy(name), 40, limit) for n, limit in enumerate(LIMITS)]
+    assert Engine(model).generate(rows, feed, waves=WAVES) == [by_itself(model, row, feed) for row in rows]
+
+
+def test_policies_budgets_and_shared_prompts_of_several_waves(model):
+    """Each wave brings its policies in another order, budgets of two sizes, and prompts that rows share."""
+    carrying = replace(policy("snapkv"), scorer=replace(policy("snapkv").scorer, window_source="carry"))
+    mixed = [*map(policy, ("keydiff", "h2o", "oracle", "tova")), carrying, DENSE]
+    rows = [
+        Row(prompt(90, wave), chosen, budget, LIMITS[(n + 3 * wave) % len(LIMITS)])
+        for wave in range(3)
+        for n, chosen in enumerate(mixed[wave:] + mixed[:wave])
+        for budget in (36, 70)
+    ]
+    together = Engine(model).generate(rows, BLOCKED, waves=[12, 12, 12])
+    assert together == [by_itself(model, row, BLOCKED) for row in rows]
+
+
+def test_ragged_rows_of_several_policies(model):
+    names = ("ada_snapkv", "pyramidkv", "snapkv/kvec")
+    rows = [Row(prompt(48, n), policy(names[n % 3]), 40, limit) for n, limit in enumerate(LIMITS)]
+    assert Engine(model).generate(rows, ONCE, waves=WAVES) == [by_itself(model, row, ONCE) for row in rows]
+
+
+def test_continuations_come_in_waves_too(model):
+    rows = [
+        Row(prompt(48, n), policy("h2o"), 40, continuation=prompt(limit, 100 + n)) for n, limit in enumerate(LIMITS)
+    ]
+    together = Engine(model).follow(rows, BLOCKED, waves=WAVES)
+    for row, outcome in zip(rows, together, strict=True):
+        (alone,) = Engine(model).follow([row], BLOCKED)
+        assert outcome.nll == pytest.approx(alone.nll, abs=1e-5)  # of 97 logits from batched products
+        assert (outcome.ledger, outcome.greedy) == (alone.ledger, alone.greedy)
+
+
+def passes(model, monkeypatch, rows, waves):
+    """Rows in each decode pass, the waiting ones included."""
+    widths = []
+    step = Engine.step
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "step", lambda self, cohort, said: widths.append(len(said)) or step(self, cohort, said))
+        Engine(model).generate(rows, BLOCKED, waves=waves)
+    return widths
+
+
+def test_places_are_taken_at_once_and_two_waves_are_held_at_most(model, monkeypatch):
+    rows = [Row(prompt(48, n), policy("keydiff"), 40, limit) for n, limit in enumerate((2, 2, 2, 20) * 4)]
+    each_alone = sum(len(passes(model, monkeypatch, rows[n : n + 4], ())) for n in range(0, 16, 4))
+    widths = passes(model, monkeypatch, rows, [4, 4, 4, 4])
+    assert max(widths) == 8
+    assert each_alone == 4 * 19
+    assert len(widths) < 30  # the long rows of all waves speak side by side
