@@ -109,9 +109,14 @@ class Worker:
                     self._settle(claim, unit)
         return self.stored
 
+    @property
+    def _room(self) -> tuple[int, int]:
+        """Bytes and rows that may be in work at one time."""
+        memory = 2**62 if self.terms.deterministic else allowed(self.engine.model.device)
+        return memory, self.terms.batch_rows or ROWS_AT_ONCE
+
     def _batches(self, jobs: Sequence[Job]) -> Iterator[list[Job]]:
-        memory, rows = allowed(self.engine.model.device), self.terms.batch_rows or ROWS_AT_ONCE
-        return self.work.of(jobs).batches(2**62 if self.terms.deterministic else memory, rows)
+        return self.work.of(jobs).batches(*self._room)
 
     def _is_finished(self, unit: Unit) -> bool:
         return unit.name in self.settled or not self._missing(unit.jobs)
@@ -125,8 +130,8 @@ class Worker:
         missing = self._missing(unit.jobs)
         if not missing:
             return
-        batch = unit.jobs if self.terms.deterministic else missing
-        for part, outcomes, cost in computed(self.engine, batch, self.progress, self.terms.deterministic):
+        waves = self.work.of(unit.jobs if self.terms.deterministic else missing).waves(*self._room)
+        for part, outcomes, cost in computed(self.engine, waves, self.progress, self.terms.deterministic):
             with uninterrupted():
                 if not claim.renew():
                     self.progress.say("given up: another worker has taken this batch over")
@@ -151,20 +156,25 @@ class Worker:
 
 
 def computed(
-    engine: Engine, batch: Sequence[Job], progress: Progress, whole: bool = False
+    engine: Engine, waves: Sequence[Sequence[Job]], progress: Progress, whole: bool = False
 ) -> Iterator[tuple[Sequence[Job], list[list[Outcome]], Spent]]:
-    """Jobs, the outcomes of the rows of each, and what they cost together. Where memory does not suffice, each half by
-    itself, unless the batch must stay ``whole``.
+    """Jobs, the outcomes of the rows of each, and what they cost together. Where memory does not suffice, each wave by
+    itself, then each half of it, unless the batch must stay ``whole``.
 
     Raises `UserError` for a single job, or a whole batch, that does not fit.
     """
-    progress.say(f"{batch[0].cell.task.label}: {sum(len(job.rows) for job in batch)} rows")
-    run_rows = {"generate": engine.generate, "perplexity": engine.perplexity, "continuations": engine.follow}[
-        batch[0].cell.task.mode
-    ]
+    batch = [job for wave in waves for job in wave]
+    widths = [sum(len(job.rows) for job in wave) for wave in waves]
+    task, prompting = batch[0].cell.task, batch[0].cell.prompting
+    progress.say(f"{task.label}: {sum(widths)} rows")
     before = spent.now(engine.model.device)
+    rows = [row for job in batch for row in job.rows]
     try:
-        found = iter(run_rows([row for job in batch for row in job.rows], batch[0].cell.prompting, progress.fed))
+        if task.mode == "perplexity":
+            found = iter(engine.perplexity(rows, prompting, progress.fed))
+        else:
+            speak = {"generate": engine.generate, "continuations": engine.follow}[task.mode]
+            found = iter(speak(rows, prompting, progress.fed, widths))
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
@@ -184,5 +194,5 @@ def computed(
         return
     release_cached(engine.model.device)
     middle = len(batch) // 2
-    for half in (batch[:middle], batch[middle:]):
-        yield from computed(engine, half, progress, whole)
+    for part in waves if len(waves) > 1 else (batch[:middle], batch[middle:]):
+        yield from computed(engine, [part], progress, whole)

@@ -151,7 +151,7 @@ Packed = tuple[Tensor, Tensor, Tensor, Tensor]  # slots, counts (R, H), the rows
 
 def _packed(parts: Sequence[Packed], rows: int) -> Tensor:
     """(slots, …) of ``rows`` rows, packed in their new order."""
-    apart = [(packed.split(counts.sum(-1).tolist()), old, new) for packed, counts, old, new in parts]
+    apart = [(torch.split(packed, counts.sum(-1).tolist()), old, new) for packed, counts, old, new in parts]
     return torch.cat(_by_place(apart, rows))
 
 

@@ -230,8 +230,9 @@ class KVReplica(TemplateLM):
         work = Plan(cell.model, (cell,), jobs, 0, self.shape, self.footprint)
         found: dict[str, Outcome] = {}
         with self.progress.over(work.tokens):
-            for batch in work.batches(allowed(self.engine.model.device)):
-                for part, outcomes, _ in computed(self.engine, batch, self.progress):
+            memory = allowed(self.engine.model.device)
+            for batch in work.batches(memory):
+                for part, outcomes, _ in computed(self.engine, work.of(batch).waves(memory), self.progress):
                     found |= {job.sample.id: each for job, (each,) in zip(part, outcomes, strict=True)}
         return [found[job.sample.id] for job in jobs]
 

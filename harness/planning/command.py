@@ -131,8 +131,9 @@ def _exactly(cells: Sequence[Cell], store: Store, prompts: Prompts, parts: dict[
         part.cells += len(members)
         part.samples += len(found.jobs)
         part.present += found.present
-        for batch in found.batches(allowed(torch.device("cpu"))):  # rows that are read together
-            part.work += work([(row, job.cell.prompting) for job in batch for row in job.rows])
+        memory = allowed(torch.device("cpu"))
+        for wave in (wave for batch in found.batches(memory) for wave in found.of(batch).waves(memory)):
+            part.work += work([(row, job.cell.prompting) for job in wave for row in job.rows])
         loads = [job.loaded_on(Load(found.footprint), found.shape).bytes for job in found.jobs]
         part.largest = max([part.largest, *loads])
 

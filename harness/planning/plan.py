@@ -23,6 +23,7 @@ from tasks.base import Sample
 
 ROWS_AT_ONCE = 512
 SIMILAR_LENGTH = 128  # tokens by which prompts may differ that are read at once
+WAVES_AT_ONCE = 8  # more would be lost with a killed worker, and keep fewer workers busy
 TOKENS_AT_ONCE = 16384  # in one pass: more are not faster, and an interrupted run would lose more
 
 
@@ -49,6 +50,12 @@ class Job:
     def passes(self) -> int:
         """Forward passes that its longest row takes at most."""
         return max(len(row.chunks(self.cell.prompting)) + row.max_new_tokens for row in self.rows)
+
+    @property
+    def may_speak_long(self) -> bool:
+        """Whether some row may take more passes after its prompt than in it: its length is not known before it ends."""
+        longest = self.row
+        return self.cell.task.mode == "generate" and longest.max_new_tokens > len(longest.chunks(self.cell.prompting))
 
     @property
     def together(self) -> tuple[Any, ...]:
@@ -83,24 +90,41 @@ class Plan:
     def batches(self, memory: int, rows: int = ROWS_AT_ONCE) -> Iterator[list[Job]]:
         """Jobs for one engine call each: whole samples under all their cells, as many as fit.
 
-        ``memory``: bytes beside the weights. ``rows``: at most. A single job is always given out, fitting or not.
+        ``memory``: bytes beside the weights. ``rows``: at most. A single job is always given out, fitting or not. Jobs
+        that may speak for longer than they read are given out several waves at once, for rows of a later wave to take
+        the places of those that finish early.
         """
         alike: dict[tuple[Any, ...], list[Job]] = defaultdict(list)
         for job in self.jobs:
             alike[job.together].append(job)
         # What takes the most passes comes first, so that several workers end at about the same time.
         for _, members in sorted(alike.items(), key=lambda pair: (-max(job.passes for job in pair[1]), str(pair[0]))):
-            batch: list[Job] = []
-            load = Load(self.footprint)
-            for job in members:
-                grown = job.loaded_on(load, self.shape)
-                if batch and not (grown.rows <= rows and grown.reading <= TOKENS_AT_ONCE and grown.bytes <= memory):
-                    yield batch
-                    batch = []
-                    grown = job.loaded_on(Load(self.footprint), self.shape)
-                batch.append(job)
-                load = grown
-            yield batch
+            similar = self.of(members)
+            if not any(job.may_speak_long for job in members):
+                yield from similar._filled(memory, rows)
+                continue
+            waves = similar.waves(memory, rows)
+            for start in range(0, len(waves), WAVES_AT_ONCE):
+                yield [job for wave in waves[start : start + WAVES_AT_ONCE] for job in wave]
+
+    def waves(self, memory: int, rows: int = ROWS_AT_ONCE) -> list[list[Job]]:
+        """These jobs, which `batches` has given out together, as they read their prompts: at once if all of them fit,
+        else so that two waves do."""
+        whole = self._filled(memory, rows)
+        return whole if len(whole) < 2 else self._filled(memory // 2, rows // 2)
+
+    def _filled(self, memory: int, rows: int) -> list[list[Job]]:
+        """Jobs in their order, each time as many as fit."""
+        filled: list[list[Job]] = []
+        load = Load(self.footprint)
+        for job in self.jobs:
+            grown = job.loaded_on(load, self.shape)
+            if not filled or not (grown.rows <= rows and grown.reading <= TOKENS_AT_ONCE and grown.bytes <= memory):
+                filled.append([])
+                grown = job.loaded_on(Load(self.footprint), self.shape)
+            filled[-1].append(job)
+            load = grown
+        return filled
 
 
 def plan(

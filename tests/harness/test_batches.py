@@ -16,11 +16,13 @@ from harness.engine.rows import Prompting, Row
 from harness.engine.run import Engine
 from harness.errors import UserError
 from harness.listing import CONF
+from harness.planning import plan as planning
 from harness.planning.memory import Footprint, Load, out_of_memory
 from harness.planning.plan import plan
 from harness.samples.prompts import Prompts
 from harness.store import Store
 from harness.terminal import Progress
+from harness.workers.terms import Terms
 from policies import DENSE
 
 # Prompts that end in different blocks (of 128) are not read together: 300 tokens, more or less, end in the third.
@@ -39,7 +41,7 @@ def planned(store, *overrides: str):
 
 
 def test_samples_stay_whole_and_memory_bounds_the_batch(tmp_path):
-    work = planned(tmp_path)
+    work = planned(tmp_path, "task.max_new_tokens=2")  # fewer than blocks: such rows do not come in waves
     (everything,) = work.batches(2**40)
     assert len(everything) == 2 * 3
     load, bytes_of_first = Load(work.footprint), []
@@ -95,6 +97,37 @@ def test_a_batch_that_does_not_fit_is_halved_and_loses_nothing(tmp_path, monkeyp
     pd.testing.assert_frame_equal(
         untroubled[columns].sort_values(sort, ignore_index=True), troubled[columns].sort_values(sort, ignore_index=True)
     )
+
+
+def test_rows_that_may_speak_long_come_in_waves_of_half_the_room(tmp_path, monkeypatch):
+    """Two waves fit where one batch would; results are those of a run in which everything fits."""
+    both = cells("task.repeats=5", "task.max_new_tokens=12")
+    work = plan(both[0].model, both, Store(tmp_path / "runs"), Prompts())
+    assert all(job.may_speak_long for job in work.jobs)  # 12 tokens after 3 blocks
+    (everything,) = work.batches(2**40)
+    assert [len(wave) for wave in work.of(everything).waves(2**40)] == [10]
+    (batch,) = work.batches(2**40, rows=4)
+    assert batch == everything
+    assert [len(wave) for wave in work.of(batch).waves(2**40, rows=4)] == [2] * 5
+    monkeypatch.setattr(planning, "WAVES_AT_ONCE", 2)
+    assert [len(batch) for batch in work.batches(2**40, rows=4)] == [4, 4, 2]
+
+
+def test_rows_in_waves_are_those_of_one_batch(tmp_path, monkeypatch):
+    both = cells("task.repeats=5", "task.max_new_tokens=12")
+    asked = []
+    generate = Engine.generate
+    monkeypatch.setattr(
+        Engine, "generate", lambda *call: asked.append(call[4] if len(call) > 4 else ()) or generate(*call)
+    )
+    found = {
+        rows: runner.run(both, tmp_path / f"{rows}", "cpu", Prompts(), Progress(shown=False), Terms(batch_rows=rows))
+        for rows in (4, 64)
+    }
+    assert asked == [[2] * 5, [10]]
+    columns = ["cell_id", "sample_id", "metric", "value", "prediction", "slots_kept_max", "slots_kept_mean"]
+    one, other = (run.rows()[columns].sort_values(columns[:3], ignore_index=True) for run in (found[4], found[64]))
+    pd.testing.assert_frame_equal(one, other)
 
 
 def test_a_single_row_that_does_not_fit_is_one_sentence(tmp_path, monkeypatch):

@@ -92,7 +92,7 @@ def test_the_rows_of_a_sample_stay_together_whatever_memory_there_is():
     rows = tuple(Row([3] * 40, DENSE, 0, n, continuation=[4] * n) for n in (1, 5, 2))
     jobs = tuple(Job(cell, Sample(name, ""), rows) for name in "abc")
     work = Plan(SPEC, (cell,), jobs, 0, SPEC.shape(), Footprint.of(SPEC.config(), "float32"))
-    assert [len(batch) for batch in work.batches(0)] == [1, 1, 1]
+    assert [len(wave) for wave in work.waves(0)] == [1, 1, 1]
     (everything,) = work.batches(2**40)
     assert sum(len(job.rows) for job in everything) == 9
     assert everything[0].row is rows[1]  # the longest tells of its slots
