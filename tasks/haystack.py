@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from bisect import bisect_left, bisect_right
@@ -16,6 +17,7 @@ SENTENCE_END = re.compile(r"(?<!\bMr)(?<!\bMrs)(?<!\bMessrs)(?<!\bDr)(?<!\bSt)[.
 # How far before its depth a needle may move to stand at a sentence end, as a share of the haystack. Below the
 # distance of neighbouring depths in the usual grids (10 or 11 depths), so that those never change places.
 REACH = 0.1
+GUESSES = 12  # sizes tried by slope; tokens of running text are met in fewer
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,15 @@ def most_that_fit(measure: Callable[[int], int], limit: int, low: int, high: int
     """The largest size from ``low`` to ``high`` that measures at most ``limit``; ``low`` is known to fit.
 
     For a measure that grows nearly in proportion to the size, as tokens do with words: each guess follows the
-    mean slope so far, between what is known to fit and what is known not to.
+    mean slope so far, between what is known to fit and what is known not to. A measure that grows in steps would have it
+    creep from size to size; then the rest is halved each time.
     """
     start, base, above = low, measure(low), high + 1
     guess = limit // 2
-    while above - low > 1:
-        guess = min(max(guess, low + 1), above - 1)
+    for number in itertools.count():
+        if above - low < 2:
+            break
+        guess = min(max(guess, low + 1), above - 1) if number < GUESSES else (low + above) // 2
         tokens = measure(guess)
         low, above = (guess, above) if tokens <= limit else (low, guess)
         slope = max((tokens - base) / (guess - start), 0.1)
