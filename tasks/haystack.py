@@ -77,8 +77,8 @@ def most_that_fit(measure: Callable[[int], int], limit: int, low: int, high: int
     """The largest size from ``low`` to ``high`` that measures at most ``limit``; ``low`` is known to fit.
 
     For a measure that grows nearly in proportion to the size, as tokens do with words: each guess follows the
-    mean slope so far, between what is known to fit and what is known not to. A measure that grows in steps would have it
-    creep from size to size; then the rest is halved each time.
+    mean slope so far, between what is known to fit and what is known not to. Where a measure that grows in steps would
+    have it creep from size to size, the rest is halved each time.
     """
     start, base, above = low, measure(low), high + 1
     guess = limit // 2
