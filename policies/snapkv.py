@@ -34,13 +34,17 @@ def pool_neighbours(
     line, half = scores.gather(-1, order), kernel // 2
     if not no_slot_is_empty:
         line = line.masked_fill(~filled, -torch.inf if pool == "max" else 0.0)
-    smooth = (F.max_pool1d if pool == "max" else F.avg_pool1d)(line, kernel, stride=1, padding=half)
+    smooth = F.max_pool1d(line, kernel, stride=1, padding=half) if pool == "max" else _means(line, kernel)
     if pool == "avg_nopad":
-        present = F.avg_pool1d(filled.to(line.dtype), kernel, stride=1, padding=half)
-        smooth = smooth / present.clamp(min=0.5 / kernel)
+        smooth = smooth / _means(filled.to(line.dtype), kernel).clamp(min=0.5 / kernel)
     if not no_slot_is_empty:
         smooth = smooth.masked_fill(~filled, 0.0)
     return torch.empty_like(smooth).scatter_(-1, order, smooth)
+
+
+def _means(line: Tensor, kernel: int) -> Tensor:
+    """What `avg_pool1d` gives, padded with zeros, which on a processor takes two to four times as long."""
+    return F.pad(line, (kernel // 2, kernel // 2)).unfold(-1, kernel, 1).mean(-1)
 
 
 @dataclass(frozen=True)
