@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.origin import provenance
-from scripts.bench.sections import SECTIONS, Bench, Line
+from scripts.bench.conditions import Bench, Line
+from scripts.bench.sections import SECTIONS
 
-ASKED_FOR = ("length", "peer")  # minutes long, or in need of another environment
+ASKED_FOR = ("length", "scaling", "peer")  # minutes long, or in need of another environment
 
 
 def main() -> None:
@@ -38,7 +39,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m scripts.bench", description=__doc__)
     parser.add_argument(
-        "section", nargs="*", choices=[[], *SECTIONS], help="what to measure; all but length and peer if none"
+        "section", nargs="*", choices=[[], *SECTIONS], help="what to measure; all but length, scaling and peer if none"
     )
     parser.add_argument("--shape", default="25m", help="testbed, 25m, 1b, llama3.2-3b, llama3.1-8b")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])

@@ -6,12 +6,10 @@ import json
 import math
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 
 from harness.engine.hearing import NextLogits
@@ -20,43 +18,12 @@ from harness.engine.rows import Prompting, Row
 from harness.engine.run import Engine
 from scripts.bench import loop, roof
 from scripts.bench.clock import median, ratio, rounds, seconds
-from scripts.bench.contenders import (
-    ATTENTION_BASED,
-    ATTENTION_FREE,
-    as_runs_have_it,
-    engine_as_runs_have_it,
-    preset,
-    prompt,
-    read,
-)
+from scripts.bench.conditions import Bench, Line
+from scripts.bench.contenders import as_runs_have_it, engine_as_runs_have_it, preset, prompt, read
 from scripts.bench.peak import Case, measured
+from scripts.bench.scaling import length, scaling
 from scripts.bench.shapes import build, work_of
-
-Line = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Bench:
-    """The conditions of one run. Lengths, budgets and blocks are tokens."""
-
-    shape: str
-    device: str
-    dtype: torch.dtype
-    repeats: int
-    tokens: int
-    budget: int
-    block: int
-    only: tuple[str, ...] = ()  # policies; all if empty
-    peer: str = ""  # the python of an environment that has kvpress
-
-    @property
-    def target(self) -> torch.device:
-        """Where it runs."""
-        return torch.device(self.device)
-
-    def policies(self) -> tuple[str, ...]:
-        """Presets to time, those without attention statistics first."""
-        return self.only or (*ATTENTION_FREE, *ATTENTION_BASED)
+from scripts.bench.waves import waves
 
 
 def blocks(bench: Bench) -> list[Line]:
@@ -175,24 +142,6 @@ def _sweep(bench: Bench, names: tuple[str, ...], regime: str) -> Line:
     }  # fmt: skip
 
 
-def length(bench: Bench) -> list[Line]:
-    """Time in the length of the prompt at a fixed budget: the exponent of a power law."""
-    model = as_runs_have_it(build(bench.shape, bench.dtype, bench.device))
-    engine = engine_as_runs_have_it(model)
-    lengths = [4096, 8192, 16384, 32768, 65536]
-    texts = {f"{n}": prompt(n, model.config.vocab_size) for n in lengths}
-    name = bench.policies()[-1] if bench.only else "keydiff"
-    taken = rounds(
-        {n: partial(read, engine, text, name, bench.budget, bench.block) for n, text in texts.items()},
-        bench.repeats,
-        bench.target,
-    )
-    times = [median(taken[f"{n}"]) for n in lengths]
-    slope = float(np.polyfit(np.log(lengths), np.log(times), 1)[0])
-    lines = [{"what": f"{name}, T = {n}", "seconds": t, "tokens/s": n / t} for n, t in zip(lengths, times, strict=True)]
-    return [*lines, {"what": "exponent", "seconds": slope}]
-
-
 def memory(bench: Bench) -> list[Line]:
     """Peaks of whole runs beside what is planned for them, megabytes without the weights."""
     dtype = str(bench.dtype)[6:]
@@ -259,7 +208,9 @@ SECTIONS: dict[str, Callable[[Bench], list[Line]]] = {
     "blocks": blocks,
     "decode": decode,
     "sweep": sweep,
+    "waves": waves,
     "length": length,
+    "scaling": scaling,
     "memory": memory,
     "peer": peer,
 }
