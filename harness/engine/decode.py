@@ -155,11 +155,12 @@ class Places:
         yield from talk.leave()
         if not talk.said:
             return
-        waiting = self._waiting.pop(kind(talk.cohort), None)
+        whose = kind(talk.cohort)  # as they came: those that are left may need fewer slots
+        waiting = self._waiting.pop(whose, None)
         together = talk if waiting is None else waiting.joined_by(talk)
         yield from together.go_on(self.observe, 0 if is_last else wave)
         if together.said:
-            self._waiting[kind(talk.cohort)] = together
+            self._waiting[whose] = together
 
     def clear(self) -> Iterator[tuple[int, Outcome]]:
         """After the last wave: those that still wait."""

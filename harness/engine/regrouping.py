@@ -38,7 +38,7 @@ def regrouped(*parts: Part) -> tuple[Cohort, list[int]]:
     whole.lengths = [parts[part][0].lengths[row] for part, row in came]
     whole.passes = max(cohort.passes for cohort, _ in parts)
     whole.asks_attention = any(cohort.asks_attention for cohort, _ in parts)
-    whole.phase = first.phase
+    whole.phase, whole.watchers = first.phase, first.watchers
     ropes = [cohort.rope for cohort, _ in parts if cohort.rope is not None]
     whole.rope = max(ropes, key=lambda rope: len(rope.cos), default=None)
     whole.future = _future([(parts[part][0].future, row) for part, row in came])

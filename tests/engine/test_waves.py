@@ -70,6 +70,21 @@ def test_continuations_come_in_waves_too(model):
         assert (outcome.ledger, outcome.greedy) == (alone.ledger, alone.greedy)
 
 
+def test_rows_that_wait_are_not_mistaken_for_others_once_their_widest_has_left(model):
+    """Dense rows wait for more of their kind, beside evicting ones of about as many slots as are left to them."""
+    ends = [lambda said: len(said) == 2, None]  # the row of the most slots ends early
+    rows = [
+        row
+        for wave in range(3)
+        for n, until in enumerate(ends)
+        for row in (
+            Row(prompt(52, 2 * wave + n), DENSE, 0, 14 if until else 11, until=until),
+            Row(prompt(52, 2 * wave + n), policy("keydiff"), 40, 5 + 3 * n),
+        )
+    ]
+    assert Engine(model).generate(rows, BLOCKED, waves=[4, 4, 4]) == [by_itself(model, row, BLOCKED) for row in rows]
+
+
 def passes(model, monkeypatch, rows, waves):
     """Rows in each decode pass, the waiting ones included."""
     widths = []
