@@ -49,11 +49,11 @@ def short_of_memory(monkeypatch) -> None:
     """More than two rows fail, after they have been fed."""
     whole = Engine.generate
 
-    def generate(self, rows, prompting, observe):
+    def generate(self, rows, prompting, observe, waves):
         if len(rows) > 2:
             observe(100)
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        return whole(self, rows, prompting, observe)
+        return whole(self, rows, prompting, observe, waves)
 
     monkeypatch.setattr(Engine, "generate", generate)
 
