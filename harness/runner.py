@@ -9,6 +9,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 
 from rich.markup import escape
@@ -109,9 +110,9 @@ class Worker:
                     self._settle(claim, unit)
         return self.stored
 
-    @property
+    @cached_property
     def _room(self) -> tuple[int, int]:
-        """Bytes and rows that may be in work at one time."""
+        """Bytes and rows that may be in work at one time: asked once, as the allocator keeps what a batch has used."""
         memory = 2**62 if self.terms.deterministic else allowed(self.engine.model.device)
         return memory, self.terms.batch_rows or ROWS_AT_ONCE
 
