@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sized
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -71,15 +71,14 @@ class Fold:
         arriving = self._spread(cohort.feed.positions)
         cohort.tally.attended(cohort.sight.newest.sum(-1))
         layer.arrived(arriving)
-        query, given = _of_all_layers(self.queries), _of_all_layers(self.given) if self.given else None
-        self.queries.clear()
+        given = _of_all_layers(self.given) if self.given else None
         states: dict[StateKey, Tensor] = {}
         chosen: list[tuple[slice, Tensor]] = []
         for group in cohort.groups:
             if group.number in self.early:
                 choice = self._collected(group)
             else:
-                choice = choose(cohort, group, partial(self._view, query=query, given=given, arriving=arriving), layers)
+                choice = choose(cohort, group, partial(self._view, given=given, arriving=arriving), layers)
             states |= {key: choice.states[key.name] for key in self._stored(group)}
             if choice.kept is not None:
                 chosen.append((self._folded(group.rows), choice.kept))
@@ -92,9 +91,18 @@ class Fold:
             layer.absorb(kept, self._spread(cohort.targets_tensor), max(cohort.targets), arriving, states)
         cohort.tally.settled(self._by_row(layer.held()))
         cohort.asks_attention = any(self.asked)
+        self.queries.clear()
+        self.__dict__.pop("_query", None)
         for each in cohort.cache.layers:
             each.fill = layer.fill
             each.release()
+
+    @cached_property
+    def _query(self) -> Tensor:
+        """(R · L, H·G, m, D): most policies never ask, and it is a copy."""
+        whole = _of_all_layers(self.queries)
+        self.queries.clear()
+        return whole
 
     def _together(self, chosen: list[tuple[slice, Tensor]]) -> Tensor:
         """(R · L, H, fill + m) bool: what groups chose, and of the others all that is there."""
@@ -112,7 +120,7 @@ class Fold:
         states = {name: _of_all_layers([choice.states[name] for choice in choices]) for name in group.policy.state}
         return Choice(_of_all_layers(kept) if kept else None, states)
 
-    def _view(self, group: Group, query: Tensor, given: Tensor | None, arriving: Tensor) -> CacheView:
+    def _view(self, group: Group, given: Tensor | None, arriving: Tensor) -> CacheView:
         """Slots and chunk of a group in all layers, the policy's state brought up to this pass."""
         cohort, layer, layers = self.cohort, self.layer, self.layers
         here, rows = slice(0, layer.fill + cohort.feed.width), self._folded(group.rows)
@@ -122,7 +130,7 @@ class Fold:
         keys, values = (each[rows] for each in layer.attended())
         positions, seen = layer.positions[rows, :, here], cohort.sight.of(group.rows)
         attention = GroupAttention(
-            query=query[rows],
+            fetch=lambda: self._query[rows],
             keys=keys,
             positions=positions,
             sight=Sight(self._spread(seen.valid), self._spread(seen.filled), seen.plain),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import partial
 
 from torch import Tensor
 
@@ -16,7 +17,7 @@ from policies.view import AttentionRows
 class GroupAttention:
     """`policies.view.Attention` over some rows of a pass. Policies over the same rows share what is ``known``."""
 
-    query: Tensor  # (R, H·G, m, D)
+    fetch: Callable[[], Tensor]  # the queries (R, H·G, m, D), put together where they are needed
     keys: Tensor  # (R, H, N, D)
     positions: Tensor  # (R, H, N) int32
     sight: Sight
@@ -26,6 +27,11 @@ class GroupAttention:
     known: dict[Hashable, Tensor] = field(default_factory=dict)
     place: Hashable = None  # which rows of the pass these are
     given: Tensor | None = None  # (R, H, G, N): what a single token gave to each slot, where that is known already
+
+    @property
+    def query(self) -> Tensor:
+        """(R, H·G, m, D)."""
+        return self.fetch()
 
     def received(self, last_rows: AttentionRows) -> Tensor:
         """(R, H, N)."""
@@ -117,7 +123,7 @@ class PickedAttention:
         """With tensors of their own, for what depends on more than the pass."""
         shared, source = self.shared, self.source
         return GroupAttention(
-            query=shared.query[source],
+            fetch=partial(shared.query.index_select, 0, source),
             keys=shared.keys[source],
             positions=shared.positions[source],
             sight=shared.sight.of(source),

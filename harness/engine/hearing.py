@@ -15,10 +15,14 @@ from harness.engine.cohort import Cohort
 class Listener(Protocol):
     """Hears the logits of every pass over the prompts of one cohort."""
 
-    logits_to_keep: int  # of each pass; 0 = all
+    logits_to_keep: int  # of each pass that it asks for; 0 = all
+
+    def asks(self, cohort: Cohort, number: int) -> bool:
+        """Whether pass ``number`` says anything of interest: where not, the output head is spared."""
+        ...
 
     def hear(self, cohort: Cohort, number: int, logits: Tensor) -> None:
-        """After pass ``number``: (R, 1 or m, vocabulary), right-aligned with ``cohort.feed``."""
+        """After a pass that it asks for: (R, 1 or m, vocabulary), right-aligned with ``cohort.feed``."""
         ...
 
     def handed_on(self, rows: Sequence[int]) -> Self:
@@ -39,8 +43,12 @@ class NextLogits:
         """Nothing heard yet."""
         return cls([None] * rows)
 
+    def asks(self, cohort: Cohort, number: int) -> bool:
+        """Only the passes that end a prompt matter."""
+        return any(number == passes - 1 for passes in cohort.prompt_passes)
+
     def hear(self, cohort: Cohort, number: int, logits: Tensor) -> None:
-        """Only the pass that ends a prompt matters."""
+        """Of the rows whose prompts end."""
         for row, passes in enumerate(cohort.prompt_passes):
             if number == passes - 1:
                 self._following[row] = logits[row, -1].clone()
@@ -71,6 +79,10 @@ class Losses:
     def of(cls, rows: int) -> Losses:
         """Nothing heard yet."""
         return cls([[] for _ in range(rows)])
+
+    def asks(self, cohort: Cohort, number: int) -> bool:
+        """All passes."""
+        return True
 
     def hear(self, cohort: Cohort, number: int, logits: Tensor) -> None:
         """All logits of the chunk against the tokens that follow."""

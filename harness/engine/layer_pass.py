@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import log
 
 import torch
@@ -69,7 +70,7 @@ class LayerPass:
     def attention_of(self, rows: slice) -> GroupAttention:
         """The statistics of these rows."""
         return GroupAttention(
-            query=self.query[rows],
+            fetch=partial(self._queries, (rows,)),
             keys=self.keys[rows],
             positions=self.positions[rows],
             sight=self.sight.of(rows),
@@ -79,6 +80,9 @@ class LayerPass:
             known=self.known,
             place=(rows.start, rows.stop),
         )
+
+    def _queries(self, part: tuple[slice, ...]) -> Tensor:
+        return self.query[part]
 
     def view(self, group: Group, state: dict[str, Tensor]) -> CacheView:
         """What this group's policy is shown after attention: slots and chunk."""
@@ -105,7 +109,7 @@ class LayerPass:
             values=whole.values[:, :, text],
             positions=positions,
             attention=GroupAttention(
-                query=self.query[group.rows, :, text],
+                fetch=partial(self._queries, (group.rows, slice(None), text)),
                 keys=keys,
                 positions=positions,
                 sight=Sight(asking >= 0, positions[:, :1, :0] >= 0),

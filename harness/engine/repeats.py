@@ -68,7 +68,7 @@ class Repeats:
         self._courses: WeakKeyDictionary[Cohort, _Course] = WeakKeyDictionary()
         self._told: set[str] = set()
 
-    def run(self, cohort: Cohort, logits_to_keep: int, compute: Compute) -> Tensor:
+    def run(self, cohort: Cohort, logits_to_keep: int | None, compute: Compute) -> Tensor:
         """The pass that ``cohort`` has begun: replayed, recorded and replayed, or computed."""
         course = self._courses.setdefault(cohort, _Course())
         shape = _shape_of(cohort, logits_to_keep)
@@ -115,7 +115,7 @@ def _prepare(cohort: Cohort, feed: Feed, seen: Tensor) -> None:
     cohort.fold = Fold.of(cohort)
 
 
-def _shape_of(cohort: Cohort, logits_to_keep: int) -> Hashable:
+def _shape_of(cohort: Cohort, logits_to_keep: int | None) -> Hashable:
     """Equal for two passes in a row that do the same to the same memory; None where nothing can repeat."""
     if cohort.fold is None or cohort.appends or list(cohort.targets) != cohort.counts:
         return None  # layers apart, or slots that are still filled

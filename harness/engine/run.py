@@ -218,10 +218,14 @@ class Engine:
         spans = [plan[number] if number < len(plan) else (0, 0) for plan in cohort.chunks]
         pieces = [row.tokens[start:stop] for row, (start, stop) in zip(cohort.rows, spans, strict=True)]
         feed = Feed.right_aligned(pieces, [start for start, _ in spans], cohort.device)
-        heard.hear(cohort, number, self._forward(cohort, feed, "prompt", heard.logits_to_keep))
+        asks = heard.asks(cohort, number)
+        logits = self._forward(cohort, feed, "prompt", heard.logits_to_keep if asks or cohort.watchers else None)
+        if asks:
+            heard.hear(cohort, number, logits)
 
-    def _forward(self, cohort: Cohort, feed: Feed, phase: Phase, logits_to_keep: int) -> Tensor:
-        """One pass over all layers, evictions included. Returns logits (R, m or logits_to_keep, vocabulary)."""
+    def _forward(self, cohort: Cohort, feed: Feed, phase: Phase, logits_to_keep: int | None) -> Tensor:
+        """One pass over all layers, evictions included. Returns logits (R, m or logits_to_keep, vocabulary), without
+        the output head where there is nothing to keep: (R, 0, vocabulary)."""
         cohort.begin(feed, phase)
         compute = partial(self._compute, cohort, logits_to_keep)
         logits = compute() if self.repeats is None else self.repeats.run(cohort, logits_to_keep, compute)
@@ -230,18 +234,22 @@ class Engine:
             watcher.predicted(cohort, logits)
         return logits
 
-    def _compute(self, cohort: Cohort, logits_to_keep: int) -> Tensor:
+    def _compute(self, cohort: Cohort, logits_to_keep: int | None) -> Tensor:
         """What a pass does on the device, from the cohort's feed and slots to logits and slots."""
-        output = self.model(
-            input_ids=cohort.feed.tokens,
-            position_ids=_rotated_at(cohort, cohort.feed),
-            past_key_values=cohort.cache,
-            use_cache=True,
-            logits_to_keep=logits_to_keep,
-            cohort=cohort,
-        )
+        given = {
+            "input_ids": cohort.feed.tokens,
+            "position_ids": _rotated_at(cohort, cohort.feed),
+            "past_key_values": cohort.cache,
+            "use_cache": True,
+            "cohort": cohort,
+        }
+        logits: Tensor
+        if logits_to_keep is None:
+            hidden = self.model.get_decoder()(**given).last_hidden_state
+            logits = hidden.new_empty(len(hidden), 0, self.config.vocab_size)
+        else:
+            logits = self.model(**given, logits_to_keep=logits_to_keep).logits
         cohort.settle()
-        logits: Tensor = output.logits
         return logits
 
 

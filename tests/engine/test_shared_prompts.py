@@ -72,7 +72,7 @@ def test_every_row_reads_the_shared_passes_once(model, feed):
     """Counted where the tokens enter the model."""
     rows = [Row(prompt(90), policy(name), budget, 0) for name in ("keydiff", "window", "tova") for budget in (33, 64)]
     fed: list[int] = []
-    hook = model.register_forward_pre_hook(
+    hook = model.get_decoder().register_forward_pre_hook(
         lambda module, args, kwargs: fed.append(kwargs["input_ids"].numel()), with_kwargs=True
     )
     Engine(model).generate(rows, feed)
@@ -81,6 +81,18 @@ def test_every_row_reads_the_shared_passes_once(model, feed):
         assert sum(fed) == 90
     else:  # budgets of 33 leave after the block that ends at 40, those of 64 after the one that ends at 72
         assert sum(fed) == 72 + 3 * (90 - 40) + 3 * (90 - 72)
+
+
+@pytest.mark.parametrize("feed", FEEDS[:1] + FEEDS[2:3], ids=str)
+def test_the_output_head_waits_for_the_end_of_a_prompt(model, feed):
+    """Nobody asks what follows a block in the middle of a prompt."""
+    rows = [Row(prompt(length), policy("keydiff"), 33, 4) for length in (90, 70)]
+    heads: list[int] = []
+    hook = model.get_output_embeddings().register_forward_hook(lambda *_: heads.append(1))
+    Engine(model, share_prompts=False).generate(rows, feed)
+    hook.remove()
+    ends = 2 if feed.regime == "blocked" else 1  # blocks of 8: the prompts end in different passes
+    assert len(heads) == ends + 3
 
 
 def test_rows_leave_with_their_first_eviction():
