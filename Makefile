@@ -14,7 +14,8 @@ setup: $(READY)  ## create .venv and install the project with its tools
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	# Python compiles a module when it is first imported; to do it for all of them here takes a minute or two.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	touch $@
 
 demo: $(READY)  ## the quick start: policies on real books with the shipped model, and an HTML report

@@ -26,18 +26,20 @@ class Correction(Protocol):
         ...
 
 
-def evenly(filled: Tensor) -> Tensor:
+def evenly(view: CacheView) -> Tensor:
     """The same share for every filled slot of a head, (R, H, N) fp32."""
-    return filled.float() / filled.sum(-1, keepdim=True).clamp(min=1)
+    if view.is_full:
+        slots = view.positions.shape[-1]
+        return view.values.new_full((), 1 / slots, dtype=torch.float32).expand(view.positions.shape)
+    return view.filled.float() / view.filled.sum(-1, keepdim=True).clamp(min=1)
 
 
-def normalised_mass(scores: Tensor, filled: Tensor) -> Tensor:
+def normalised_mass(scores: Tensor, view: CacheView) -> Tensor:
     """h: scores as shares of a head's total, uniform where the total is 0. (R, H, N) fp32."""
-    mass = scores.float().masked_fill(~filled, 0.0)
+    mass = scores.float() if view.is_full else scores.float().masked_fill(~view.filled, 0.0)
     total = mass.sum(-1, keepdim=True)
-    return torch.where(
-        total <= 0, evenly(filled), mass / total.clamp(min=torch.finfo(torch.float32).tiny)
-    )  # NaN stays NaN
+    shares = mass / total.clamp(min=torch.finfo(torch.float32).tiny)
+    return torch.where(total <= 0, evenly(view), shares)  # NaN stays NaN
 
 
 def distance_to_output(weights: Tensor, view: CacheView) -> Tensor:
@@ -57,7 +59,7 @@ def distance_to_output(weights: Tensor, view: CacheView) -> Tensor:
         if not view.is_full:
             values.masked_fill_(~view.filled[rows].unsqueeze(-1), 0.0)
         output = weights[rows].unsqueeze(-2) @ values
-        distance[rows] = torch.linalg.vector_norm(values.sub_(output), dim=-1)
+        torch.linalg.vector_norm(values.sub_(output), dim=-1, out=distance[rows])
     return distance
 
 
@@ -71,7 +73,7 @@ def _tiles(values: Tensor) -> list[slice]:
 def output_change(mass: Tensor, distance: Tensor) -> Tensor:
     """h / (1 - h) * |X - v| per slot, (R, H, N) fp32."""
     change = mass / (1 - mass).clamp(min=1 - NEVER_EVICT_ABOVE) * distance
-    return change.masked_fill(mass > NEVER_EVICT_ABOVE, torch.inf)
+    return change.masked_fill_(mass > NEVER_EVICT_ABOVE, torch.inf)
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class CAOTE:
 
     def correct(self, scores: Tensor, view: CacheView) -> Tensor:
         """(R, H, N)."""
-        mass = normalised_mass(scores, view.filled)
+        mass = normalised_mass(scores, view)
         return output_change(mass, distance_to_output(mass, view))
 
 
@@ -94,5 +96,5 @@ class FastCAOTE:
 
     def correct(self, scores: Tensor, view: CacheView) -> Tensor:
         """(R, H, N)."""
-        mass = normalised_mass(scores, view.filled)
-        return output_change(mass, distance_to_output(evenly(view.filled), view))
+        mass = normalised_mass(scores, view)
+        return output_change(mass, distance_to_output(evenly(view), view))

@@ -62,7 +62,8 @@ class KVec(Stateless):
         """(R, H, N): P' at candidates, infinity in the window that always stays."""
         self._refuse(view)
         candidates = view.filled & (view.positions < view.seen - self.O)
-        seen = replace(view, positions=view.positions.masked_fill(~candidates, -1))  # the cache before the window
+        before_window = view.positions.masked_fill(~candidates, -1)
+        seen = replace(view, positions=before_window, is_full=False)
         narrow, wide = self._windowed(seen, self.O), self._windowed(seen, self.O_prime)
         flattest = focus(narrow, candidates, self.focus_criterion).argsort(dim=1, stable=True)[:, : self.delta]
         widened = torch.zeros_like(candidates[..., :1]).scatter_(1, flattest, True)

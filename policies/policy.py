@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from policies.allocator import Allocator
@@ -164,7 +163,8 @@ class Policy:
             stage = self.prompt_stage
             return replace(self, scorer=stage.scorer, protect=stage.protect, prompt_stage=None).keep(view)
         scores = self.scores(view)
-        broken = (torch.isnan(scores) & view.filled).flatten(1).any(-1)
+        told = scores if view.is_full else scores.masked_fill(~view.filled, 0.0)
+        broken = told.flatten(1).amax(-1).isnan()  # the largest of numbers among which one is not a number is not one
         sinks = self.protect.sink_mask(view) if self.protect.sinks else None
         recent = self.protect.recent_mask(view) if self.protect.recent else None
         ranked = priorities(scores, view, sinks, recent)

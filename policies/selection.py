@@ -19,8 +19,8 @@ _ORDINARY, _RECENT, _SINK, _EMPTY = 0, 1, 2, 3  # empty slots rank last because 
 def sortable(scores: Tensor) -> Tensor:
     """fp32 scores as int64 in [0, 2^32) with the same order; -0.0 and 0.0 become equal."""
     bits = (scores.float() + 0.0).view(torch.int32)
-    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-    return ordered.long() + 2**31
+    negative = bits >> 31  # all bits set, or none
+    return (bits ^ (negative | -(2**31))).view(torch.uint32).long()
 
 
 def priorities(scores: Tensor, view: CacheView, sinks: Tensor | None, recent: Tensor | None) -> Tensor:
@@ -29,12 +29,12 @@ def priorities(scores: Tensor, view: CacheView, sinks: Tensor | None, recent: Te
     ``sinks`` and ``recent`` are boolean masks of protected slots, None where there are none. Where a budget is smaller
     than what is protected, sinks stay first (smallest position first), then the most recent.
     """
-    position = view.positions.long()
-    ordinary = (sortable(scores) << _POSITION_BITS) | position
-    key = ordinary if recent is None else torch.where(recent, position + (_RECENT << _TIER_SHIFT), ordinary)
+    key = torch.add(view.positions, sortable(scores), alpha=1 << _POSITION_BITS)
+    if recent is not None:
+        key = torch.where(recent, view.positions.long() + (_RECENT << _TIER_SHIFT), key)
     if sinks is not None:
-        key = torch.where(sinks, (1 << _POSITION_BITS) - 1 - position + (_SINK << _TIER_SHIFT), key)
-    return torch.where(view.filled, key, _EMPTY << _TIER_SHIFT)
+        key = torch.where(sinks, (_SINK << _TIER_SHIFT) + (1 << _POSITION_BITS) - 1 - view.positions.long(), key)
+    return key if view.is_full else torch.where(view.filled, key, _EMPTY << _TIER_SHIFT)
 
 
 def keep_best(priority: Tensor, view: CacheView) -> Tensor:
@@ -51,7 +51,8 @@ def keep_best(priority: Tensor, view: CacheView) -> Tensor:
     else:
         last = view.per_row(tuple(max(0, d - 1) for d in drop)).expand(*priority.shape[:2], 1)
         highest_dropped = torch.where(view.per_row(drop) > 0, losers.gather(-1, last), -1)
-    return (priority > highest_dropped) & view.filled
+    kept = priority > highest_dropped
+    return kept if view.is_full else kept & view.filled
 
 
 def keep_best_of_each(priority: Tensor, view: CacheView, targets: Tensor) -> Tensor:

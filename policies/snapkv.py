@@ -30,13 +30,14 @@ def pool_neighbours(
     if pool == "none" or kernel == 1:
         return scores.masked_fill(positions < 0, 0.0)
     order = positions.argsort(dim=-1)  # empty slots come first, so they pad the left edge
-    filled = positions.gather(-1, order) >= 0
     line, half = scores.gather(-1, order), kernel // 2
     if not no_slot_is_empty:
+        filled = positions.gather(-1, order) >= 0
         line = line.masked_fill(~filled, -torch.inf if pool == "max" else 0.0)
     smooth = F.max_pool1d(line, kernel, stride=1, padding=half) if pool == "max" else _means(line, kernel)
     if pool == "avg_nopad":
-        smooth = smooth / _means(filled.to(line.dtype), kernel).clamp(min=0.5 / kernel)
+        there = torch.ones_like(line) if no_slot_is_empty else filled.to(line.dtype)
+        smooth = smooth / _means(there, kernel).clamp(min=0.5 / kernel)
     if not no_slot_is_empty:
         smooth = smooth.masked_fill(~filled, 0.0)
     return torch.empty_like(smooth).scatter_(-1, order, smooth)

@@ -82,17 +82,13 @@ class CacheView:
     future: Tensor | None = None  # (R, H, N) attention from later queries of the dense run, for the oracle only
     kept_before: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # (R, T) see Scorer
     seen_now: Tensor | None = None  # (R, 1, 1) int64, `lengths` where the engine has them on the device
+    is_full: bool = False  # whether no slot is empty, as far as can be known without asking the device
     made_once: Callable[[tuple[int, ...]], Tensor] | None = None  # the engine's `per_row`, which keeps what it made
 
     @cached_property
     def filled(self) -> Tensor:
         """(R, H, N) bool: slots that hold a token."""
         return self.positions >= 0
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no slot of any row is empty, as far as can be known without asking the device."""
-        return min(self.counts) == self.positions.shape[-1]
 
     @property
     def seen(self) -> Tensor:

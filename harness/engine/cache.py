@@ -98,7 +98,7 @@ class SlotLayer(CacheLayerMixin):
     def _take_place(self, keys: Tensor, values: Tensor, rows: int) -> None:
         self.shelf.allocate(keys, values, rows, self.capacity + self.tail)
         self.keys, self.values = self.shelf.keys[:, self.index], self.shelf.values[:, self.index]
-        self.positions = self.shelf.positions[:, self.index]
+        self.positions, self.first = self.shelf.positions[:, self.index], self.shelf.first[:, self.index]
         self.is_initialized = True
 
     def update(
@@ -204,12 +204,7 @@ class SlotLayer(CacheLayerMixin):
 
     def _place(self, destination: Tensor) -> None:
         """Copy the chunk's keys and values, whole vectors, to these (R, H, m) slots."""
-        row, head = (torch.arange(count, device=destination.device) for count in self.keys.shape[:2])
-        apart = [stride // self.keys.stride(2) for stride in self.keys.stride()[:2]]  # slots, on the shelf
-        first = (
-            self.keys.storage_offset() // self.keys.stride(2) + row[:, None, None] * apart[0] + head[:, None] * apart[1]
-        )
-        flat = (destination + first).flatten()
+        flat = (destination + self.first).flatten()
         for shelf, chunk in ((self.shelf.keys, self.chunk_keys), (self.shelf.values, self.chunk_values)):
             shelf.view(-1, shelf.shape[-1]).index_copy_(0, flat, chunk.reshape(-1, shelf.shape[-1]))
 

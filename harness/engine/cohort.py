@@ -118,6 +118,7 @@ class Cohort:
         self.fold: Fold | None = None  # all layers of the pass at hand, where they settle together
         self.watchers: Sequence[Watcher] = ()
         self.rope: CacheRope | None = None  # positions inside the cache, set by the driver where a policy asks for them
+        self._sight: Sight | None = None
         self.passes = 0  # forward passes begun
         self.asks_attention = False  # whether a policy asked for statistics when all layers last settled together
         self.hides_lengths = False  # while a pass is recorded: numbers of the host would stay what they are now
@@ -157,14 +158,23 @@ class Cohort:
                 limits[group.rows] = group.budgets
         self.arrived = tuple(arrived)
         self.targets = tuple(map(min, arrived, limits))
-        self.forget_sight()
+        if not self._sees_as_before():
+            self.forget_sight()
         self.seen = torch.tensor(self.lengths, device=self.device).view(-1, 1, 1)
         self.targets_tensor = self.on_device(self.targets)
         self.fold = Fold.of(self)
 
     def forget_sight(self) -> None:
         """After the feed has changed."""
-        self._sight: Sight | None = None
+        self._sight = None
+
+    def _sees_as_before(self) -> bool:
+        """Whether the feed has changed, but not who sees what: the case of steady passes."""
+        full = self.feed.is_even and min(self.counts) == self.fill
+        before = self._sight
+        return (
+            before is not None and before.plain and full and (before.fill, before.chunk) == (self.fill, self.feed.width)
+        )
 
     def on_device(self, numbers: tuple[int, ...]) -> Tensor:
         """Host numbers as a (n, 1, 1) int64 tensor that others have, too: not to be written to."""
@@ -273,6 +283,7 @@ class Cohort:
             counts=self.arrived[rows],
             lengths=self.lengths_of(group),
             seen_now=self.seen[rows],
+            is_full=self.uniform and min(self.arrived[rows]) == positions.shape[-1],
             made_once=self.on_device,
             budgets=group.budgets,
             layer=layer,

@@ -20,7 +20,6 @@ from harness.engine.attention import attend, attend_openly
 from harness.engine.cache import SlotLayer, StateKey
 from harness.engine.choice import Choice, choose
 from harness.engine.group_attention import GroupAttention
-from harness.engine.sight import Sight
 from policies import CacheView, Policy
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class Fold:
         """Update states, select, and store what stays, in all layers."""
         cohort, layer, layers = self.cohort, self.layer, self.layers
         arriving = self._spread(cohort.feed.positions)
-        cohort.tally.attended(cohort.sight.newest.sum(-1))
+        cohort.tally.attended(cohort.sight.counts)
         layer.arrived(arriving)
         given = _of_all_layers(self.given) if self.given else None
         states: dict[StateKey, Tensor] = {}
@@ -128,12 +127,12 @@ class Fold:
         for state in stored.values():
             state[:, :, layer.fill : here.stop].zero_()
         keys, values = (each[rows] for each in layer.attended())
-        positions, seen = layer.positions[rows, :, here], cohort.sight.of(group.rows)
+        positions = layer.positions[rows, :, here]
         attention = GroupAttention(
             fetch=lambda: self._query[rows],
             keys=keys,
             positions=positions,
-            sight=Sight(self._spread(seen.valid), self._spread(seen.filled), seen.plain),
+            sight=cohort.sight.in_layers(layers).of(rows),
             asking=arriving[rows],
             scaling=self.scaling,
             softcap=self.softcap,
@@ -149,6 +148,7 @@ class Fold:
             counts=self._each(cohort.arrived[group.rows]),
             lengths=cohort.lengths_of(group, layers),
             seen_now=self._spread(cohort.seen[group.rows]),
+            is_full=min(cohort.arrived[group.rows]) == here.stop,
             made_once=cohort.on_device,
             budgets=self._each(group.budgets),
             layers=layers,
@@ -201,7 +201,7 @@ def _all_layers(cohort: Cohort) -> SlotLayer:
     shelf, first, layers = cohort.shelf, cohort.cache.layers[0], cohort.layers
     layer = SlotLayer(first.capacity, first.tail, shelf, 0)
     layer.keys, layer.values = shelf.keys.flatten(0, 1), shelf.values.flatten(0, 1)
-    layer.positions = shelf.positions.flatten(0, 1)
+    layer.positions, layer.first = shelf.positions.flatten(0, 1), shelf.first.flatten(0, 1)
     layer.fill = first.fill
     layer.is_initialized = True
     for group in cohort.groups:

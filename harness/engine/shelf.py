@@ -21,6 +21,7 @@ class Shelf:
         self.keys: Tensor  # (R, L, H, slots, D)
         self.values: Tensor
         self.positions: Tensor  # (R, L, H, slots) int32, -1 = empty
+        self.first: Tensor  # (R, L, H, 1) int64: a head's first slot among all slots on the shelf
         self.states: dict[tuple[str, int], Tensor] = {}  # by name and group: (r, L, H, slots, …)
         self.is_allocated = False
 
@@ -34,6 +35,8 @@ class Shelf:
             self.keys = keys.new_zeros(*shape, keys.shape[-1])
             self.values = values.new_zeros(*shape, values.shape[-1])
             self.positions = torch.full(shape, -1, dtype=torch.int32, device=keys.device)
+            heads = torch.arange(self.positions[..., 0].numel(), device=keys.device)
+            self.first = heads.view(*shape[:-1], 1) * slots
             self.is_allocated = True
         elif self.keys.shape != (*shape, keys.shape[-1]) or self.values.shape != (*shape, values.shape[-1]):
             raise EngineError(

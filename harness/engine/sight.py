@@ -29,6 +29,11 @@ class Sight:
         return self.valid.shape[1]
 
     @property
+    def fill(self) -> int:
+        """Slots before the chunk."""
+        return self.filled.shape[-1]
+
+    @property
     def slots(self) -> int:
         """fill + m."""
         return self.filled.shape[-1] + self.chunk if self.explicit is None else self.explicit.shape[-1]
@@ -84,6 +89,22 @@ class Sight:
         return known[group, dtype]
 
     @cached_property
+    def counts(self) -> Tensor:
+        """(R, 1 or H) int64: slots that the last query row sees."""
+        return self.newest.sum(-1)
+
+    def in_layers(self, layers: int) -> Sight:
+        """The same in each of so many layers, taken for rows: (R · L, …)."""
+        known: dict[int, Sight] = self._in_layers
+        if layers not in known:
+            known[layers] = Sight(_repeated(self.valid, layers), _repeated(self.filled, layers), self.plain)
+        return known[layers]
+
+    @cached_property
+    def _in_layers(self) -> dict[int, Sight]:
+        return {}
+
+    @cached_property
     def _masks(self) -> dict[tuple[int, torch.dtype], Tensor]:
         return {}  # all layers of a pass add the same mask
 
@@ -95,3 +116,7 @@ class Sight:
         """For these rows."""
         explicit = None if self.explicit is None else self.explicit.expand(len(self.valid), -1, -1, -1)[rows]
         return Sight(self.valid[rows], self.filled[rows], self.plain, explicit)
+
+
+def _repeated(by_row: Tensor, times: int) -> Tensor:
+    return by_row.unsqueeze(1).expand(-1, times, *by_row.shape[1:]).flatten(0, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pandas as pd
 
@@ -20,29 +21,44 @@ from harness.verdicts import Scale
 Frames = Callable[[Material, Mapping[str, str], Sequence[str]], pd.Series]
 
 
-def measured(paper: str, item: str, place: Printed, rows: pd.DataFrame, store: Store, scale: Scale) -> Measured | None:
-    """The number of a place from stored diagnostics; None where its metric is not one of them.
+@dataclass(frozen=True)
+class Inside:
+    """The stored diagnostics of one paper at one scale; what belongs to an item is gathered once."""
 
-    Its interval resamples prompts. Raises `GapError` where nothing is stored.
-    """
-    metric = place.at["metric"]
-    if metric not in _DIAGNOSTICS:
-        return None
-    diagnostic, values, of_item = _DIAGNOSTICS[metric]
-    try:
-        material = gathered(paper, of_item or item, rows, store)
-        if material.wanted.scale != scale:
-            raise GapError(f"The stored diagnostics are of scale={material.wanted.scale}.")
-        own = values(material, place.at, presets(paper, place.at["method"], place.note))
-    except NothingStoredError as nothing:
-        raise GapError(f"No score of samples. {nothing}") from None
-    if own.empty:
-        raise GapError(f"The stored diagnostics '{diagnostic}' have no value for this place.")
-    prompts = own.index.nunique()
-    if metric == "pearson_std":
-        return Measured(float(own.std()), math.nan, math.nan, prompts)
-    found = mean_interval(own.to_numpy(float), own.index.to_numpy(str))
-    return Measured(found.mean, found.low, found.high, prompts)
+    paper: str
+    rows: pd.DataFrame
+    store: Store
+    scale: Scale
+    _known: dict[str, Material] = field(default_factory=dict)
+
+    def measured(self, item: str, place: Printed) -> Measured | None:
+        """The number of a place; None where its metric is not one of a diagnostic.
+
+        Its interval resamples prompts. Raises `GapError` where nothing is stored.
+        """
+        metric = place.at["metric"]
+        if metric not in _DIAGNOSTICS:
+            return None
+        diagnostic, values, of_item = _DIAGNOSTICS[metric]
+        try:
+            material = self._material(of_item or item)
+            if material.wanted.scale != self.scale:
+                raise GapError(f"The stored diagnostics are of scale={material.wanted.scale}.")
+            own = values(material, place.at, presets(self.paper, place.at["method"], place.note))
+        except NothingStoredError as nothing:
+            raise GapError(f"No score of samples. {nothing}") from None
+        if own.empty:
+            raise GapError(f"The stored diagnostics '{diagnostic}' have no value for this place.")
+        prompts = own.index.nunique()
+        if metric == "pearson_std":
+            return Measured(float(own.std()), math.nan, math.nan, prompts)
+        found = mean_interval(own.to_numpy(float), own.index.to_numpy(str))
+        return Measured(found.mean, found.low, found.high, prompts)
+
+    def _material(self, item: str) -> Material:
+        if item not in self._known:
+            self._known[item] = gathered(self.paper, item, self.rows, self.store)
+        return self._known[item]
 
 
 def _correlations(material: Material, at: Mapping[str, str], policies: Sequence[str]) -> pd.Series:

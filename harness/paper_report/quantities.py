@@ -47,15 +47,6 @@ def measured(metric: str, unit: str, at: Mapping[str, str], answer: Answer, mini
     return _score(metric, answer, mini, scale)
 
 
-def clusters(cell: Cell) -> pd.Series:
-    """What may be dependent: samples of one document; a sample without one stands for itself."""
-    documents = cell.samples["document"].fillna("").astype(str)
-    return pd.Series(
-        np.where(documents == "", "sample " + cell.samples.index.astype(str), "document " + documents),
-        cell.samples.index,
-    )
-
-
 def _score(metric: str, answer: Answer, mini: bool, scale: float) -> Measured:
     """The mean score; over several tasks the plain mean of theirs, as the papers average."""
     parts: list[Interval] = []
@@ -80,7 +71,7 @@ def _metric(metric: str, cell: Cell, mini: bool, notes: list[str]) -> str:
 
 
 def _mean(cell: Cell, values: pd.Series) -> Interval:
-    groups, weights = clusters(cell).loc[values.index], cell.samples["weight"].astype(float).loc[values.index]
+    groups, weights = cell.clusters.loc[values.index], cell.samples["weight"].astype(float).loc[values.index]
     return mean_interval(values.to_numpy(float), groups.to_numpy(str), weights.to_numpy(float))
 
 
@@ -124,7 +115,7 @@ def _perplexity(answer: Answer, above_dense: bool) -> Measured:
         raise GapError(f"The rows of {cell.task} have no nll.")
     nats, weights = cell.scores["nll"], cell.samples["weight"].astype(float)
     if not above_dense:
-        found = perplexity_interval(nats.to_numpy(float), weights.to_numpy(float), clusters(cell).to_numpy(str))
+        found = perplexity_interval(nats.to_numpy(float), weights.to_numpy(float), cell.clusters.to_numpy(str))
         return _scaled(found, 1.0, ())
     if not answer.dense:
         raise GapError(f"Not measured: there are no rows of dense on {cell.task} to take the gap from.")
@@ -151,7 +142,7 @@ def _of_samples(answer: Answer, values: Callable[[Cell], pd.Series]) -> Measured
     parts = []
     for cell in answer.cells:
         own = values(cell)
-        parts.append(mean_interval(own.to_numpy(float), clusters(cell).loc[own.index].to_numpy(str)))
+        parts.append(mean_interval(own.to_numpy(float), cell.clusters.loc[own.index].to_numpy(str)))
     return _scaled(_average(parts), 1.0, ())
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from harness.paper_report import inside
+from harness.paper_report.inside import Inside
 from harness.paper_report.lookup import Answer, Desk, GapError
 from harness.paper_report.quantities import Measured, measured
 from harness.published.layouts import Layout, Printed, group, layout, printed
@@ -141,7 +141,7 @@ class Tables:
 
     def __init__(self, paper: str, rows: pd.DataFrame, shelf: Shelf, store: Store, scale: Scale) -> None:
         self.paper, self.shelf, self.scale = paper, shelf, scale
-        self.rows, self.store = rows, store
+        self.inside = Inside(paper, rows, store, scale)
         self._known: dict[tuple[object, ...], Measured | str] = {}
 
     def table(self, item: str) -> PaperTable | None:
@@ -170,7 +170,7 @@ class Tables:
 
     def _place(self, desk: Desk, each: Printed) -> Place:
         try:
-            if found := inside.measured(self.paper, desk.item, each, self.rows, self.store, self.scale):
+            if found := self.inside.measured(desk.item, each):
                 return Place(each, found, None)
             answer = desk.answer(each)
             return Place(each, self._measured(each, answer), answer)

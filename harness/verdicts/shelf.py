@@ -70,6 +70,13 @@ class Cell:
         return self.rows[self.rows["metric"] == self.metric].set_index("sample_id")
 
     @cached_property
+    def clusters(self) -> pd.Series:
+        """What may be dependent, by sample: samples of one document; a sample without one stands for itself."""
+        ids = self.samples.index
+        documents = self.samples["document"].fillna("").astype(str)
+        return pd.Series(np.where(documents == "", "sample " + ids.astype(str), "document " + documents), ids)
+
+    @cached_property
     def scores(self) -> dict[str, pd.Series]:
         """Each metric's values by sample."""
         names, ids = self.rows["metric"].to_numpy(), self.rows["sample_id"].to_numpy()

@@ -62,7 +62,7 @@ def test_rows_looked_at_in_tiles_score_as_all_at_once(correction, holes, monkeyp
         empty = positions < 3
         positions, values = positions.masked_fill(empty, -1), values.masked_fill(empty.unsqueeze(-1), torch.inf)
     counts = (slots - 3 * holes,) * rows
-    shown = replace(view(slots), keys=values, values=values, positions=positions, counts=counts)
+    shown = replace(view(slots), keys=values, values=values, positions=positions, counts=counts, is_full=not holes)
     base = torch.rand(rows, heads, slots)
     at_once = correction.correct(base, shown)
     monkeypatch.setattr(caote, "NUMBERS_PER_TILE", 2 * heads * slots * width)
@@ -130,4 +130,4 @@ def test_state_is_the_bases():
 
 def test_nan_in_the_base_score_stays_one():
     """policies.md 1.3-6 and 3.16: a mass that is not a number must not turn into a uniform one."""
-    assert normalised_mass(torch.tensor([[[0.5, torch.nan, 0.2]]]), torch.ones(1, 1, 3, dtype=torch.bool)).isnan().all()
+    assert normalised_mass(torch.tensor([[[0.5, torch.nan, 0.2]]]), view(3)).isnan().all()

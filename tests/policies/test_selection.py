@@ -49,6 +49,7 @@ def test_it_is_the_rule_for_ties_signs_gaps_and_protection(data):
     shown = view(sums=scores, positions=positions, budget=budget, length=length)
     policy = Policy("shown", Shown(), protect=Protect(sinks=sinks, recent=recent))
     assert kept(policy, shown) == by_the_rule(scores, positions, budget, sinks, recent, length)
+    assert kept(policy, replace(shown, is_full=False)) == kept(policy, shown)  # that there are no holes only saves time
 
 
 def test_equal_scores_keep_the_newer():

@@ -74,6 +74,7 @@ def view(
         counts=(filled,),
         lengths=(int(place.max()) + 1 if length is None else length,),
         budgets=(budget,),
+        is_full=filled == n,
     )
 
 
