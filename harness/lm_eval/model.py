@@ -92,6 +92,7 @@ class KVReplica(TemplateLM):
         loaded = spec.load(pick_device(device or "auto"))
         pack_layers(loaded)
         self._device = loaded.device
+        self.memory = allowed(loaded.device)  # bytes; asked once, as the allocator keeps what a batch has used
         self.engine = Engine(loaded, {*eos_token_ids(loaded), self.eot_token_id})
         config = spec.config()
         self.footprint = Footprint.of(config.get_text_config(), spec.dtype)
@@ -230,9 +231,8 @@ class KVReplica(TemplateLM):
         work = Plan(cell.model, (cell,), jobs, 0, self.shape, self.footprint)
         found: dict[str, Outcome] = {}
         with self.progress.over(work.tokens):
-            memory = allowed(self.engine.model.device)
-            for batch in work.batches(memory):
-                for part, outcomes, _ in computed(self.engine, work.of(batch).waves(memory), self.progress):
+            for batch in work.batches(self.memory):
+                for part, outcomes, _ in computed(self.engine, work.of(batch).waves(self.memory), self.progress):
                     found |= {job.sample.id: each for job, (each,) in zip(part, outcomes, strict=True)}
         return [found[job.sample.id] for job in jobs]
 

@@ -11,9 +11,12 @@ from presets import evicting_in, policy
 from tiny import prompt, tiny_model
 
 from harness.engine import decode as decoding
+from harness.engine.cohort import Cohort
 from harness.engine.fold import Fold, layers_are_rows, settles_late
 from harness.engine.rows import Prompting, Row
 from harness.engine.run import Engine
+from harness.engine.sight import Sight
+from harness.engine.step import Feed
 from policies import DENSE
 
 BLOCKED, ONCE = Prompting("blocked", 8), Prompting("one_shot")
@@ -48,6 +51,20 @@ def test_what_is_folded():
     assert {"window", "sink", "h2o", "tova", "snapkv", "keydiff", "caote_h2o", "caote_snapkv"} <= at_once
     assert set(LATE) - at_once == {"random", "oracle", "kvec/testbed"}
     assert not {"hashevict", "sink/buzz", "ada_snapkv"} & set(LATE)
+
+
+@pytest.mark.parametrize("name", ["keydiff", "caote_snapkv"])
+def test_who_sees_what_is_known_while_passes_are_alike(model, name, monkeypatch):
+    """Once for each number of filled slots, and once more for steps: not for each pass."""
+    made: list[Sight] = []
+    see = Feed.sight
+    monkeypatch.setattr(Feed, "sight", lambda *given, **named: made.append(see(*given, **named)) or made[-1])
+    Engine(model).generate([Row(prompt(64), policy(name), 40, NEW)], BLOCKED)
+    assert [(sight.fill, sight.chunk) for sight in made] == [*((fill, 8) for fill in range(0, 41, 8)), (40, 1)]
+    known = Engine(model).generate(rows_of(name), BLOCKED)
+    monkeypatch.setattr(Cohort, "_sees_as_before", lambda cohort: False)
+    for a, b in zip(known, Engine(model).generate(rows_of(name), BLOCKED), strict=True):
+        assert (a.tokens, a.ledger) == (b.tokens, b.ledger)
 
 
 @pytest.mark.parametrize("name", LATE)
