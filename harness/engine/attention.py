@@ -104,7 +104,8 @@ def _probabilities(
             tile = slice(start, min(start + ROWS_PER_TILE, chunk))
             near = sight.reach(tile)
             asking = grouped[rows, :, :, tile].float()
-            logits = _capped(asking.flatten(2, 3).flatten(0, 1) @ transposed[..., :near] * scaling, softcap)
+            products = asking.flatten(2, 3).flatten(0, 1) @ transposed[..., :near]
+            logits = _capped(products.mul_(scaling), softcap)
             logits = logits.view(*asking.shape[:4], near)
             sight.hide(logits, rows, tile)
             yield rows, tile, logits.softmax(-1)

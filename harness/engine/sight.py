@@ -36,21 +36,25 @@ class Sight:
     @property
     def slots(self) -> int:
         """fill + m."""
-        return self.filled.shape[-1] + self.chunk if self.explicit is None else self.explicit.shape[-1]
+        return self.fill + self.chunk if self.explicit is None else self.explicit.shape[-1]
 
     def rows(self, tile: slice) -> Tensor:
         """(R or 1, 1 or H, tile, fill + m) bool, for these query rows."""
         if self.explicit is not None:
             return self.explicit[:, :, tile]
-        start, stop, _ = tile.indices(self.chunk)
-        asking = torch.arange(start, stop, device=self.valid.device).unsqueeze(-1)
-        arriving = torch.arange(self.chunk, device=self.valid.device)
+        asking, arriving = self._places(tile)
         causal = arriving <= asking
         if self.plain:
-            return torch.cat([causal.new_ones(stop - start, self.filled.shape[-1]), causal], -1)[None, None]
+            return torch.cat([causal.new_ones(len(asking), self.fill), causal], -1)[None, None]
         chunk = self.valid[:, None, :] & causal | (arriving == asking)
         slots = self.filled.unsqueeze(2) & self.valid[:, None, tile, None]
         return torch.cat([slots, chunk.unsqueeze(1).expand(-1, slots.shape[1], -1, -1)], -1)
+
+    def _places(self, tile: slice) -> tuple[Tensor, Tensor]:
+        """Within the chunk: of these query rows (t, 1), and of what arrives (m,)."""
+        start, stop, _ = tile.indices(self.chunk)
+        arriving = torch.arange(self.chunk, device=self.valid.device)
+        return arriving[start:stop].unsqueeze(-1), arriving
 
     def hide(self, logits: Tensor, rows: slice, tile: slice) -> None:
         """Set what these query rows may not see to -inf, in place. ``logits``: (r, H, G, t, n), the first n slots."""
@@ -59,13 +63,13 @@ class Sight:
             seen = seen if len(seen) == 1 else seen[rows]
             logits.masked_fill_(~seen[..., : logits.shape[-1]].unsqueeze(2), -torch.inf)
         elif tile.stop - tile.start > 1 or tile.stop < self.chunk:  # the newest token sees everything
-            fill = self.filled.shape[-1]
-            hidden = ~self.rows(tile)[0, 0, :, fill : logits.shape[-1]]
-            logits[..., fill:].masked_fill_(hidden, -torch.inf)
+            asking, arriving = self._places(tile)
+            later = arriving[: logits.shape[-1] - self.fill] > asking
+            logits[..., self.fill :].masked_fill_(later, -torch.inf)
 
     def reach(self, tile: slice) -> int:
         """Slots from the first to the last that these query rows may see."""
-        return self.slots if self.explicit is not None else self.filled.shape[-1] + tile.stop
+        return self.slots if self.explicit is not None else self.fill + tile.stop
 
     @cached_property
     def newest(self) -> Tensor:
