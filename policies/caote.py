@@ -12,10 +12,10 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
+from policies.tiles import tiles
 from policies.view import CacheView
 
 NEVER_EVICT_ABOVE = 1 - 1e-6  # a slot with all the mass: its removal is undefined, not free
-NUMBERS_PER_TILE = 2**18  # on a processor: so many fp32 differences of values stay in its cache
 
 
 class Correction(Protocol):
@@ -52,22 +52,15 @@ def distance_to_output(weights: Tensor, view: CacheView) -> Tensor:
     place = view.positions.argmax(-1)[..., None, None].expand(-1, -1, 1, view.values.shape[-1])
     newest = view.values.gather(2, place).float()
     distance = torch.empty_like(weights)
-    tiles = _tiles(view.values)
-    room = newest.new_empty(tiles[0].stop, *view.values.shape[1:])  # for all tiles: large tensors come from the system
-    for rows in tiles:
+    looked_at = tiles(view.values)
+    room = newest.new_empty(looked_at[0].stop, *view.values.shape[1:])  # once: large tensors come from the system
+    for rows in looked_at:
         values = torch.sub(view.values[rows], newest[rows], out=room[: rows.stop - rows.start])
         if not view.is_full:
             values.masked_fill_(~view.filled[rows].unsqueeze(-1), 0.0)
         output = weights[rows].unsqueeze(-2) @ values
         torch.linalg.vector_norm(values.sub_(output), dim=-1, out=distance[rows])
     return distance
-
-
-def _tiles(values: Tensor) -> list[slice]:
-    """Rows to look at together: all of them, or on a processor so many that their differences stay in its cache."""
-    rows = len(values)
-    at_once = max(1, NUMBERS_PER_TILE * rows // values.numel()) if values.device.type == "cpu" else rows
-    return [slice(start, min(start + at_once, rows)) for start in range(0, rows, at_once)]
 
 
 def output_change(mass: Tensor, distance: Tensor) -> Tensor:

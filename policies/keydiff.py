@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from policies.scorer import Stateless
+from policies.tiles import tiles_of_copies
 from policies.view import CacheView, PolicyError
 
 Anchor = Literal["mean_normed", "mean", "median", "pairwise"]
@@ -47,27 +48,31 @@ class KeyDiff(Stateless):
 
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N); cosines lie in [-1, 1], pairwise sums in [-n, n]."""
-        keys = view.keys.float()
+        parts = [self._score(view.keys[rows].float(), view.filled[rows]) for rows in tiles_of_copies(view.keys)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _score(self, keys: Tensor, filled: Tensor) -> Tensor:
+        """(r, H, N), of keys (r, H, N, D) in fp32."""
         norms: Tensor = torch.linalg.vector_norm(keys, dim=-1).clamp(min=_SMALLEST_NORM)
         if self.anchor == "pairwise":
-            return -_pairwise_sums(keys / norms.unsqueeze(-1) * view.filled.unsqueeze(-1))
-        anchor = self._anchor(keys, norms, view)
+            return -_pairwise_sums(keys / norms.unsqueeze(-1) * filled.unsqueeze(-1))
+        anchor = self._anchor(keys, norms, filled)
         if self.metric == "cosine":  # needs the anchor's direction only
             towards = F.normalize(anchor, dim=-1, eps=_SMALLEST_NORM)
             return -(towards @ keys.transpose(-1, -2)).squeeze(-2) / norms  # one row: twice as fast as one column
         if self.anchor != "median":
-            anchor = anchor / view.filled.sum(-1)[..., None, None].clamp(min=1)
+            anchor = anchor / filled.sum(-1)[..., None, None].clamp(min=1)
         if self.metric == "dot":
             return -(anchor @ keys.transpose(-1, -2)).squeeze(-2)
         distance: Tensor = torch.linalg.vector_norm(keys - anchor, dim=-1)
         return distance
 
-    def _anchor(self, keys: Tensor, norms: Tensor, view: CacheView) -> Tensor:
+    def _anchor(self, keys: Tensor, norms: Tensor, filled: Tensor) -> Tensor:
         """(R, H, 1, D): the median, or the sum that is n times the mean."""
         if self.anchor == "median":
-            return _median(keys / norms.unsqueeze(-1), view.filled)
+            return _median(keys / norms.unsqueeze(-1), filled)
         weights = 1 / norms if self.anchor == "mean_normed" else torch.ones_like(norms)
-        total: Tensor = weights.masked_fill(~view.filled, 0.0).unsqueeze(-2) @ keys
+        total: Tensor = weights.masked_fill(~filled, 0.0).unsqueeze(-2) @ keys
         return total
 
 

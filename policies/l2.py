@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from policies.scorer import Stateless
+from policies.tiles import tiles_of_copies
 from policies.view import CacheView
 
 
@@ -20,5 +21,5 @@ class L2(Stateless):
 
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N), fp32 because in bf16 many norms tie."""
-        norms: Tensor = torch.linalg.vector_norm(view.keys.float(), dim=-1)
-        return -norms
+        keys = view.keys
+        return -torch.cat([torch.linalg.vector_norm(keys[rows].float(), dim=-1) for rows in tiles_of_copies(keys)])

@@ -4,8 +4,8 @@
     slots = (shared prompts' slots + Σ over rows (N + B)) × bytes of one slot over all layers
 
 The workspace is an upper bound of what exists at one time beside the slots: activations of the widest pass in one
-layer, what waits where layers settle together, masks, softmax rows of one tile, and logits. `scripts/bench` measures
-the peak against it.
+layer, what waits where layers settle together, scores and selection of all slots, a tile of keys or values in fp32,
+masks, softmax rows of one tile, and logits. `scripts/bench` measures the peak against it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ import torch
 from harness.engine.attention import NUMBERS_PER_TILE, ROWS_PER_TILE
 from harness.engine.rows import Prompting, Row
 from harness.engine.sharing import leaves_after
+from policies.tiles import ON_A_GPU, ON_A_PROCESSOR
 
 SHARE_OF_FREE_MEMORY = 0.6  # the rest is left to the allocator's gaps and to everyone else
+PER_SETTLING_SLOT = 48  # bytes: a score in fp32, its integer of 64 bits in the making, masks, a state
 ON_A_PROCESSOR_AT_MOST = 2 * 2**30  # bytes; wider runs are not faster there
 
 
@@ -32,6 +34,8 @@ class Footprint:
     slot: int
     token: int  # activations of one token in the widest moment of a layer
     waiting: int  # keys, values and queries of one token in all layers (`harness.engine.fold`)
+    settling: int  # scores, statistics and selection of one slot over all layers and heads
+    vector: int  # numbers of the keys of one slot over all layers and heads
     query_heads: int
     group: int
     vocabulary: int
@@ -49,6 +53,8 @@ class Footprint:
             slot=config.num_hidden_layers * heads * (2 * width * itemsize + 4),
             token=inner * itemsize,
             waiting=config.num_hidden_layers * 2 * (queries + heads) * width * itemsize,  # queries twice: then stacked
+            settling=config.num_hidden_layers * heads * (PER_SETTLING_SLOT + 8 * (queries // heads)),
+            vector=config.num_hidden_layers * heads * width,
             query_heads=queries,
             group=queries // heads,
             vocabulary=config.vocab_size,
@@ -105,7 +111,9 @@ class Load:
         mask = 0 if chunk == self.seen else model.itemsize * rows * model.group * chunk * self.seen
         logits = 8 * self.rows * model.vocabulary
         waiting = self.rows * self.tail * model.waiting
-        return self.reading * model.token + waiting + softmax + mask + logits
+        at_once = ON_A_PROCESSOR if model.itemsize == 4 else ON_A_GPU  # as models are held there
+        copies = 8 * min(at_once, self.slots * model.vector)
+        return self.reading * model.token + waiting + self.slots * model.settling + copies + softmax + mask + logits
 
     @property
     def bytes(self) -> int:

@@ -1,0 +1,39 @@
+"""Copies in fp32 are made a tile of rows at a time: scores are the same bit by bit, and memory stays that of a tile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from views import view
+
+from policies import tiles
+from policies.keydiff import KeyDiff
+from policies.l2 import L2
+
+SCORERS = [KeyDiff(), KeyDiff(anchor="median"), KeyDiff(anchor="pairwise"), KeyDiff(metric="euclid"), L2()]
+
+
+@pytest.mark.parametrize("scorer", SCORERS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_scores_do_not_depend_on_the_tiles(scorer, dtype, monkeypatch):
+    torch.manual_seed(1)
+    rows, heads, slots, width = 5, 2, 9, 4
+    keys = torch.randn(rows, heads, slots, width).to(dtype)
+    positions = torch.rand(rows, heads, slots).argsort(-1).int() - 2
+    shown = replace(view(slots), keys=keys, positions=positions.clamp(min=-1), is_full=False)
+    at_once = scorer.score(shown)
+    monkeypatch.setattr(tiles, "ON_A_PROCESSOR", 2 * heads * slots * width)
+    assert len(tiles.tiles(keys)) == 3
+    assert torch.equal(scorer.score(shown), at_once)
+
+
+def test_only_copies_are_made_in_tiles():
+    keys = torch.zeros(3, 1, 2**17, 2)
+    assert tiles.tiles_of_copies(keys) == [slice(0, 3)]
+    assert tiles.tiles_of_copies(keys.half()) == [slice(0, 1), slice(1, 2), slice(2, 3)]
+
+
+def test_a_row_larger_than_a_tile_is_a_tile():
+    assert tiles.tiles(torch.zeros(2, 1, 2**18, 2)) == [slice(0, 1), slice(1, 2)]
