@@ -22,7 +22,7 @@ demo: $(READY)  ## the quick start: policies on real books with the shipped mode
 	$(BIN)/python -m harness
 
 # Two halves of about equal length side by side, one thread each: faster than two threads, as most tests are small.
-COMMANDS := tests/api tests/cli tests/harness tests/results_site tests/scripts tests/workers $(wildcard tests/test_*.py)
+COMMANDS := tests/api tests/cli tests/harness tests/results_site tests/workers $(wildcard tests/test_*.py)
 PARTS    := $(filter-out tests/__pycache__ $(COMMANDS),$(patsubst %/,%,$(wildcard tests/*/)))
 
 test: $(READY)  ## format check, lint, type check, tests

@@ -111,7 +111,7 @@ class Load:
         mask = 0 if chunk == self.seen else model.itemsize * rows * model.group * chunk * self.seen
         logits = 8 * self.rows * model.vocabulary
         waiting = self.rows * self.tail * model.waiting
-        at_once = ON_A_PROCESSOR if model.itemsize == 4 else ON_A_GPU  # as models are held there
+        at_once = ON_A_PROCESSOR if model.itemsize == 4 else ON_A_GPU  # the type says where a model is likely to be
         copies = 8 * min(at_once, self.slots * model.vector)
         return self.reading * model.token + waiting + self.slots * model.settling + copies + softmax + mask + logits
 
