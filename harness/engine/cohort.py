@@ -170,11 +170,23 @@ class Cohort:
 
     def _sees_as_before(self) -> bool:
         """Whether the feed has changed, but not who sees what: the case of steady passes."""
-        full = self.feed.is_even and min(self.counts) == self.fill
         before = self._sight
-        return (
-            before is not None and before.plain and full and (before.fill, before.chunk) == (self.fill, self.feed.width)
-        )
+        if before is None or not before.plain or not self._is_plain:
+            return False
+        return (before.fill, before.chunk) == (self.fill, self.feed.width)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether no slot is empty and every row feeds the full width."""
+        return self.feed.is_even and self._no_slot_is_empty
+
+    @property
+    def _no_slot_is_empty(self) -> bool:
+        return min(self.counts) == self.fill
+
+    def is_full(self, rows: slice, slots: int) -> bool:
+        """Whether these rows' tokens, the chunk included, occupy all of so many slots in every head."""
+        return self.uniform and min(self.arrived[rows]) == slots
 
     def on_device(self, numbers: tuple[int, ...]) -> Tensor:
         """Host numbers as a (n, 1, 1) int64 tensor that others have, too: not to be written to."""
@@ -229,7 +241,7 @@ class Cohort:
         """Whether the whole chunk simply stays behind the slots, for every row."""
         if not self.uniform:
             return not any(any(self.over(group)) for group in self.groups)
-        return not self.someone_evicts and self.feed.is_even and min(self.counts) == self.fill
+        return not self.someone_evicts and self._is_plain
 
     def evicts_first(self, group: Group) -> bool:
         """Whether this pass feeds single tokens to a policy that frees their slot before attention."""
@@ -265,7 +277,7 @@ class Cohort:
         """Who sees what in this pass, the same in all layers of a uniform cache."""
         if self._sight is None:
             filled = self.on_device(tuple(self.counts)) > torch.arange(self.fill, device=self.device)
-            self._sight = self.feed.sight(filled, no_slot_is_empty=min(self.counts) == self.fill)
+            self._sight = self.feed.sight(filled, no_slot_is_empty=self._no_slot_is_empty)
         return self._sight
 
     def view(
@@ -283,7 +295,7 @@ class Cohort:
             counts=self.arrived[rows],
             lengths=self.lengths_of(group),
             seen_now=self.seen[rows],
-            is_full=self.uniform and min(self.arrived[rows]) == positions.shape[-1],
+            is_full=self.is_full(rows, positions.shape[-1]),
             made_once=self.on_device,
             budgets=group.budgets,
             layer=layer,
@@ -304,6 +316,7 @@ class Cohort:
         """After the last layer's attention, where layers wait with settling for it."""
         if self.fold is not None:
             self.fold.settle()
+            self.fold = None  # and what it held of the pass
 
     def finish(self) -> None:
         """After all layers have settled: the slots now filled."""

@@ -20,6 +20,7 @@ from harness.engine.attention import attend, attend_openly
 from harness.engine.cache import SlotLayer, StateKey
 from harness.engine.choice import Choice, choose
 from harness.engine.group_attention import GroupAttention
+from harness.engine.sight import in_layers
 from policies import CacheView, Policy
 
 if TYPE_CHECKING:
@@ -90,8 +91,6 @@ class Fold:
             layer.absorb(kept, self._spread(cohort.targets_tensor), max(cohort.targets), arriving, states)
         cohort.tally.settled(self._by_row(layer.held()))
         cohort.asks_attention = any(self.asked)
-        self.queries.clear()
-        self.__dict__.pop("_query", None)
         for each in cohort.cache.layers:
             each.fill = layer.fill
             each.release()
@@ -148,7 +147,7 @@ class Fold:
             counts=self._each(cohort.arrived[group.rows]),
             lengths=cohort.lengths_of(group, layers),
             seen_now=self._spread(cohort.seen[group.rows]),
-            is_full=min(cohort.arrived[group.rows]) == here.stop,
+            is_full=cohort.is_full(group.rows, here.stop),
             made_once=cohort.on_device,
             budgets=self._each(group.budgets),
             layers=layers,
@@ -166,7 +165,7 @@ class Fold:
 
     def _spread(self, by_row: Tensor) -> Tensor:
         """(R, …) to (R · L, …): the same in all layers. Not to be written to."""
-        return by_row.unsqueeze(1).expand(-1, self.layers, *by_row.shape[1:]).flatten(0, 1)
+        return in_layers(by_row, self.layers)
 
     def _each(self, numbers: Iterable[Number]) -> tuple[Number, ...]:
         """By folded row."""

@@ -101,7 +101,7 @@ class Sight:
         """The same in each of so many layers, taken for rows: (R · L, …)."""
         known: dict[int, Sight] = self._in_layers
         if layers not in known:
-            known[layers] = Sight(_repeated(self.valid, layers), _repeated(self.filled, layers), self.plain)
+            known[layers] = Sight(in_layers(self.valid, layers), in_layers(self.filled, layers), self.plain)
         return known[layers]
 
     @cached_property
@@ -122,5 +122,6 @@ class Sight:
         return Sight(self.valid[rows], self.filled[rows], self.plain, explicit)
 
 
-def _repeated(by_row: Tensor, times: int) -> Tensor:
-    return by_row.unsqueeze(1).expand(-1, times, *by_row.shape[1:]).flatten(0, 1)
+def in_layers(by_row: Tensor, layers: int) -> Tensor:
+    """(R, …) to (R · L, …): the same in all layers."""
+    return by_row.unsqueeze(1).expand(-1, layers, *by_row.shape[1:]).flatten(0, 1)
