@@ -56,22 +56,22 @@ plan-%: $(READY)  ## plan-<paper>: what its sweep would feed and hold, before an
 # A sweep that ends with 2 holds cells that cannot be run here; the report says which and why.
 reproduce-%: $(READY)  ## reproduce-<paper>: its sweep and its report, on the testbed at scale=mini (MODEL=…, SCALE=full)
 	$(BIN)/python -m harness +exp=$*/all $(SWEEP) || test $$? -eq 2
-	$(BIN)/python -m harness.figures paper=$* scale=$(SCALE) $(if $(MODEL),model=$(MODEL))
+	$(BIN)/python -m harness figures paper=$* scale=$(SCALE) $(if $(MODEL),model=$(MODEL))
 	@$(MAKE) --no-print-directory $(if $(filter mini,$(SCALE)),costs) report-$*
 
 report-%: $(READY)  ## report-<paper>: its tables, figures and verdicts from the rows that are there (SCALE=full)
-	$(BIN)/python -m harness.report paper=$* scale=$(SCALE)
+	$(BIN)/python -m harness report paper=$* scale=$(SCALE)
 
 reproduce: $(READY)  ## all five papers and what none of them shows, as one sweep; cells that they share run once
 	$(BIN)/python -m harness +exp=papers $(SWEEP) || test $$? -eq 2
-	$(BIN)/python -m harness.figures paper=all scale=$(SCALE) $(if $(MODEL),model=$(MODEL))
+	$(BIN)/python -m harness figures paper=all scale=$(SCALE) $(if $(MODEL),model=$(MODEL))
 	@$(MAKE) --no-print-directory $(if $(filter mini,$(SCALE)),costs) report-all
 
 reference: $(READY)  ## keep what make reproduce gave under version control, in results/reference
-	$(BIN)/python -m harness.store pack --to results/reference
+	$(BIN)/python -m harness store pack --to results/reference
 	rm -rf results/reference/efficiency results/reference/diagnostics
 	cp -r results/efficiency results/diagnostics results/reference/
-	$(BIN)/python -m harness.report paper=all results=results/reference
+	$(BIN)/python -m harness report paper=all results_dir=results/reference
 	rm -f results/reference/reports/*/*.png results/reference/reports/*/*.svg  # the pages hold them
 	rm -f results/reference/reports/*/.made_from  # which is of this machine and this day
 
@@ -85,7 +85,7 @@ docs: $(READY)  ## the documentation as a site, in site/; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 serve: $(READY)  ## the results site of results/ (leaderboard, claims, survivors) at http://localhost:8000 (PORT=…)
-	$(BIN)/python -m harness.site
+	$(BIN)/python -m harness site
 	$(BIN)/python -m http.server $(or $(PORT),8000) --bind 127.0.0.1 --directory results/site
 
 bench: $(READY)  ## rates against the roof, the straightforward loop and the sum of cells (about 10 minutes)

@@ -6,19 +6,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.api.comparing import compare
-    from harness.api.generating import Generation, generate
-    from harness.api.running import run
+    from harness.api.compare import compare
+    from harness.api.generate import Generation, generate
+    from harness.api.run import run
     from harness.store.loading import load_rows
 
 __all__ = ["Generation", "compare", "generate", "load_rows", "run"]
 
 _HOMES = {
-    "Generation": "harness.api.generating",
-    "compare": "harness.api.comparing",
-    "generate": "harness.api.generating",
+    "Generation": "harness.api.generate",
+    "compare": "harness.api.compare",
+    "generate": "harness.api.generate",
     "load_rows": "harness.store.loading",
-    "run": "harness.api.running",
+    "run": "harness.api.run",
 }
 
 

@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 
 
 class SweepLauncher(Launcher):  # type: ignore[misc]
-    """Composes every job of the sweep first; the task function only gathers them (`harness.__main__`)."""
+    """Composes every job of the sweep first; the task function only gathers them (`harness.cli.main`)."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Hydra's hook: remember what is needed to compose jobs."""
@@ -38,9 +38,11 @@ class SweepLauncher(Launcher):  # type: ignore[misc]
         config = compose(overrides)
         if "grids" not in config:
             return [config]
-        from harness.settings.grids import jobs  # Hydra imports plugins for every command; experiments are rare
+        from harness.config.experiments import (
+            grid_jobs,  # Hydra imports plugins for every command; experiments are rare
+        )
 
-        return list(jobs(config, overrides, config.hydra.runtime.choices.scale, compose))
+        return list(grid_jobs(config, overrides, config.hydra.runtime.choices.scale, compose))
 
 
 def _done(config: DictConfig, overrides: Sequence[str]) -> Any:

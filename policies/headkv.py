@@ -124,5 +124,5 @@ class HeadKV:
         layers, heads = self._layout
         return (
             f"headkv has a profile of {layers} layers with {heads} query heads each, but the model has {has}: make one "
-            "for this model with 'python -m harness.profile', and set policy.allocator.profile."
+            "for this model with 'python -m harness profile', and set policy.allocator.profile."
         )

@@ -1,6 +1,6 @@
 """What each table and figure has cost at scale=mini, from the rows of a sweep, written into the heads of conf/exp/.
 
-python -m scripts.item_costs --results-dir results [--papers keydiff caote] [--write]
+python -m scripts.item_costs results_dir=results [--papers keydiff caote] [--write]
 
 The cost of an item is that of its cells and their reference lines, in time of two processor cores. Cells of which fewer
 samples are stored than the item asks for are taken in proportion, and the head says so.
@@ -20,15 +20,15 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from harness.cells import Cell
-from harness.listing import CONF, names
-from harness.published import PAPERS
-from harness.samples.prompts import Prompts
-from harness.settings import grids
-from harness.settings.policy_config import preset
-from harness.store import Store
-from harness.store.cells import described
-from harness.terminal import say
+from harness.config import experiments
+from harness.config.cell import Cell
+from harness.config.experiments import CONF, option_names
+from harness.config.policy import preset
+from harness.console import say
+from harness.papers.published import PAPERS
+from harness.runner.samples import Prompts
+from harness.store.cell_folders import read_description
+from harness.store.store import Store
 
 CORES = 2
 LABELS = ("task", "prompt", "block_size", "budget", "policy")  # whatever the version of the code
@@ -51,7 +51,7 @@ def spent(results_dir: Path) -> dict[Key, Spent]:
     ids = store.cells()
     found: dict[Key, list[tuple[int, float, str]]] = defaultdict(list)
     for cell_id, parts in store.survey(ids)[0].items():
-        labels = described(store.root / cell_id)
+        labels = read_description(store.root / cell_id)
         for part in parts:
             cost = (len(part.samples), part.spent["device_seconds"], str(part.spent["created"])[:10])
             found[tuple(labels[name] for name in LABELS)].append(cost)
@@ -104,7 +104,7 @@ def _composed(*overrides: str) -> DictConfig:
 
 def _configurations(item: str) -> list[dict[str, Any]]:
     typed = [f"+exp={item}", "scale=mini"]
-    made = grids.jobs(_composed(*typed), typed, "mini", lambda each: _composed(*each))
+    made = experiments.grid_jobs(_composed(*typed), typed, "mini", lambda each: _composed(*each))
     return [OmegaConf.to_container(config, resolve=True) for config in made]  # type: ignore[misc]
 
 
@@ -117,7 +117,7 @@ def main() -> None:
     options = arguments.parse_args()
     measured = spent(options.results_dir)
     prompts = cache(Prompts)  # one for each limit
-    for item in names("exp"):
+    for item in option_names("exp"):
         if item.partition("/")[0] not in options.papers:
             continue
         grids_of_item = _composed(f"+exp={item}").grids

@@ -28,16 +28,17 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from harness.cells import Cell
-from harness.engine.rows import Outcome, Row
-from harness.engine.run import Engine
-from harness.launchers.order import Order
-from harness.listing import CONF
-from harness.samples.prompts import Prompts
-from harness.store import Store, leases, load_rows, work_files
-from harness.terminal import Progress
-from harness.workers.shard import Shard
-from harness.workers.terms import Terms
+from harness.config.cell import Cell
+from harness.config.experiments import CONF
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Request, RequestOutput
+from harness.runner.job_spec import JobSpec
+from harness.runner.progress import Progress
+from harness.runner.run_settings import RunSettings, Shard
+from harness.runner.samples import Prompts
+from harness.store import cell_folders, work_files
+from harness.store.loading import load_rows
+from harness.store.store import Store
 
 WORDS = ["task=niah", "task.lengths=[192]", "task.depths=[50]", "block_size=32", "budget=48"]
 POLICIES = ("sink", "h2o")
@@ -76,7 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if same and not twice and not missing and wasted <= losses.held else 1
 
 
-def _disturbed(order: Order, options: argparse.Namespace) -> Losses:
+def _disturbed(order: JobSpec, options: argparse.Namespace) -> Losses:
     draw = random.Random(options.seed)
     workers = [_started(order) for _ in range(options.workers)]
     losses = Losses()
@@ -111,7 +112,7 @@ def _held_by(results: Path, worker: BaseProcess) -> list[int]:
 
 
 def _is_of(claim: Path, worker: BaseProcess) -> bool:
-    lease = leases.read(claim)
+    lease = cell_folders.read_lease(claim)
     return lease is not None and lease.pid == worker.pid
 
 
@@ -120,20 +121,20 @@ def _samples_in(unit: Path) -> int:
     return len(work_files.batches(unit.parent / f"agenda-{agenda}.json.gz")[int(place)])
 
 
-def _started(order: Order) -> BaseProcess:
+def _started(order: JobSpec) -> BaseProcess:
     worker = multiprocessing.get_context("fork").Process(target=_work, args=(order,), daemon=True)
     worker.start()
     return worker
 
 
-def _work(order: Order) -> None:
+def _work(order: JobSpec) -> None:
     """Be a worker that notes every batch before it goes into the model; here one row is one sample."""
     torch.set_num_threads(1)
     order.results_dir.mkdir(exist_ok=True)
     generate = Engine.generate
     with (order.results_dir / BEGUN).open("a", buffering=1) as begun:
 
-        def noted(engine: Engine, rows: Sequence[Row], *others: Any) -> list[Outcome]:
+        def noted(engine: Engine, rows: Sequence[Request], *others: Any) -> list[RequestOutput]:
             begun.write(f"{len(rows)}\n")
             return generate(engine, rows, *others)
 
@@ -141,13 +142,13 @@ def _work(order: Order) -> None:
             order.work(Prompts(order.limit), Progress(shown=False, told=lambda _: None))
 
 
-def _order(options: argparse.Namespace, results: Path) -> Order:
+def _order(options: argparse.Namespace, results: Path) -> JobSpec:
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         words = [*WORDS, f"task.repeats={options.samples}"]
         configs = [compose("config", overrides=[*words, f"policy={policy}"]) for policy in POLICIES]
     plain = [OmegaConf.to_container(config, resolve=True) for config in configs]
     cells = tuple(Cell.parse({str(key): value for key, value in dict(config).items()}) for config in plain)
-    return Order(cells, results, "cpu", None, Terms(Shard(), 30.0, True, options.batch_rows))
+    return JobSpec(cells, results, "cpu", None, RunSettings(Shard(), 30.0, True, options.batch_rows))
 
 
 def _table(results: Path) -> pd.DataFrame:

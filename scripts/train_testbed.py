@@ -11,7 +11,7 @@ from typing import Any
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from harness.plain_words import errors_in_plain_words
+from harness.cli.error_messages import errors_in_plain_words
 from scripts.testbed import loop
 from scripts.testbed.export import export
 

@@ -55,7 +55,7 @@ def load(name: str, include_path: str | None, num_fewshot: int | None) -> Any:
     if name in set(manager.all_groups) | set(manager.all_tags):
         raise TaskError(
             f"'{name}' is a group of lm-eval tasks, and a cell has one task: give one of its members, or several as a "
-            f"sweep (-m task.task=a,b); 'python -m harness.lm_eval ls tasks' lists them."
+            f"sweep (-m task.task=a,b); 'python -m harness lm_eval ls tasks' lists them."
         )
     with _offline():
         try:
@@ -85,7 +85,7 @@ def _manager(name: str, include_path: str | None) -> Any:
     everything = _index(include_path, True)
     if name not in everything.all_tasks:
         close = difflib.get_close_matches(name, everything.all_tasks, n=3, cutoff=0.6)
-        advice = f"Did you mean {' or '.join(close)}?" if close else "'python -m harness.lm_eval ls tasks' lists them."
+        advice = f"Did you mean {' or '.join(close)}?" if close else "'python -m harness lm_eval ls tasks' lists them."
         raise TaskError(f"lm-eval has no task '{name}'. {advice}")
     return everything
 
@@ -105,7 +105,7 @@ def _refuse_what_needs_more(name: str, task: Any) -> None:
     if getattr(task, "UNSAFE_CODE", False):
         raise TaskError(
             f"lm-eval task '{name}' executes what the model wrote, which this project never does: run it in a sandbox "
-            "with 'python -m harness.lm_eval --model kvreplica --confirm_run_unsafe_code …'."
+            "with 'python -m harness lm_eval --model kvreplica --confirm_run_unsafe_code …'."
         )
     if getattr(task, "MULTIMODAL", False):
         raise TaskError(

@@ -71,7 +71,7 @@ class LmEvalTask(Task):
         if not averaged:
             raise TaskError(
                 f"lm-eval task '{self.task}' has only scores of the whole set, none of single documents: run it with "
-                "'python -m harness.lm_eval --model kvreplica …'."
+                "'python -m harness lm_eval --model kvreplica …'."
             )
         return tuple(_named(metric, each.name) for each in self._loaded._filters for metric in averaged)
 
@@ -149,7 +149,7 @@ def _sample(of: LmEvalTask, task: Any, number: int, doc: Any) -> Sample:
     if any(other != contexts[0] for other in contexts):
         raise TaskError(
             f"lm-eval task '{of.task}' asks for likelihoods after several contexts of one document (row {number}), "
-            "and a sample has one prompt: run it with 'python -m harness.lm_eval --model kvreplica …'."
+            "and a sample has one prompt: run it with 'python -m harness lm_eval --model kvreplica …'."
         )
     asked |= contexts[0] if of.chat else {"prompt": contexts[0]}
     if of.mode == "generate":

@@ -5,8 +5,8 @@ from __future__ import annotations
 import multiprocessing
 from pathlib import Path
 
-from harness.origin import fingerprint
-from harness.store import Store
+from harness.config import identity
+from harness.store.store import Store
 
 
 def row(sample: str, value: float = 1.0, metric: str = "string_match", invalid: str = "", **more: object) -> dict:
@@ -17,7 +17,7 @@ def description(policy: str = "sink", **more: object) -> dict:
     """What ``cell.json`` says of a cell whose identity is ``config``, and its id."""
     config = {"policy": {"class": policy}, "task": {}, "model": {}, **more.pop("config", {})}
     labels = {"model": "m", "task": "niah", "budget": "64", "prompt": "blocked", "block_size": 32, "dtype": "float32"}
-    return {**labels, "seed": 0, "policy": policy, "config": config, "cell_id": fingerprint.of_data(config), **more}
+    return {**labels, "seed": 0, "policy": policy, "config": config, "cell_id": identity.hash_data(config), **more}
 
 
 def opened(folder: Path, *described: dict, wanted: int = 0) -> tuple[Store, list[str]]:

@@ -11,7 +11,7 @@ from types import ModuleType
 import yaml
 
 import tasks
-from harness.models import ModelSpec
+from harness.config.model import ModelSpec
 from tasks.needles import DIGITS
 from tasks.novels import passage
 

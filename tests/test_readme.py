@@ -10,8 +10,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from harness.cells import Cell
-from harness.listing import CONF, listing
+from harness.config.cell import Cell
+from harness.config.experiments import CONF, listing
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 COMMANDS = re.findall(r"python -m harness ([^`#\n]*)", README)

@@ -7,8 +7,8 @@ import pytest
 from chromium import Browser
 from test_reference_result import REFERENCE
 
-from harness.paper_report.report import OURS
-from harness.published import PAPERS
+from harness.papers.paper_report import OURS_PAGE
+from harness.papers.published import PAPERS
 
 pytestmark = chromium.needed
 BROKEN = "return [...document.images].filter(image => !image.naturalWidth).map(image => image.alt)"
@@ -32,7 +32,7 @@ def browser(tmp_path_factory):
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("paper", [*PAPERS, OURS])
+@pytest.mark.parametrize("paper", [*PAPERS, OURS_PAGE])
 def test_a_report_is_whole_and_fits(browser, paper, width):
     browser.driver.get_log("browser")
     browser.open(f"{paper}/index.html", width)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.paper_report.report import OURS, reported
-from harness.published import PAPERS
-from harness.store import load_rows
+from harness.papers.paper_report import OURS_PAGE, reported
+from harness.papers.published import PAPERS
+from harness.store.loading import load_rows
 
 REFERENCE = Path(__file__).parent.parent / "results" / "reference"
 TABLES = (".md", ".tex", ".csv")
@@ -18,11 +18,11 @@ TABLES = (".md", ".tex", ".csv")
 @pytest.fixture(scope="module")
 def rebuilt(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("rebuilt")
-    assert len(list(reported([*PAPERS, OURS], REFERENCE, "mini", folder))) == len(PAPERS) + 1
+    assert len(list(reported([*PAPERS, OURS_PAGE], REFERENCE, "mini", folder))) == len(PAPERS) + 1
     return folder
 
 
-@pytest.mark.parametrize("paper", [*PAPERS, OURS])
+@pytest.mark.parametrize("paper", [*PAPERS, OURS_PAGE])
 def test_every_table_and_verdict_is_what_its_rows_give(paper, rebuilt):
     committed, again = (
         {file.name: file.read_text() for file in (folder / paper).iterdir() if file.suffix in TABLES}
@@ -33,7 +33,7 @@ def test_every_table_and_verdict_is_what_its_rows_give(paper, rebuilt):
     assert len(committed) > 3
 
 
-@pytest.mark.parametrize("paper", [*PAPERS, OURS])
+@pytest.mark.parametrize("paper", [*PAPERS, OURS_PAGE])
 def test_the_page_is_whole_and_speaks_of_the_testbed(paper):
     page = (REFERENCE / "reports" / paper / "index.html").read_text()
     assert "testbed" in page

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.statistics.significance import EXACT_UP_TO, FLIPS, holm, samples_needed, sign_flip_p
+from harness.analysis.statistics import EXACT_UP_TO, FLIPS, holm, samples_needed, sign_flip_p
 
 SIMULATIONS = 2_000
 

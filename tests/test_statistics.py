@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.statistics.intervals import (
+from harness.analysis.statistics import (
     Interval,
     _t_quantile,
     mean_interval,

@@ -7,21 +7,14 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from harness.report.ledger import bytes_text, struck_places
-from harness.report.names import (
-    NLL,
-    budget_unit,
-    context_title,
-    metric_title,
-    ordered_budgets,
-    ordered_policies,
-)
+from harness.report.labels import NLL, budget_unit, context_title, metric_title, ordered_budgets, ordered_policies
+from harness.report.ledger_table import bytes_text, struck_places
 from harness.report.rows import CONTEXT
 from harness.report.summary import PANEL, Line, difference_text, interval_text, value_text, verdict
 
 
 @dataclass(frozen=True)
-class Entry:
+class GridCell:
     """One place of a summary table. ``state``: ``ok``, ``invalid`` (struck out) or ``missing`` (not run)."""
 
     state: str
@@ -47,8 +40,8 @@ class Grid:
     struck: bool  # whether a cell is struck out
     budgets: list[str]
     unit: str  # of the budgets
-    dense: list[Entry]
-    rows: list[tuple[str, list[Entry]]]
+    dense: list[GridCell]
+    rows: list[tuple[str, list[GridCell]]]
     panel: pd.DataFrame  # the lines of the summary behind it
 
 
@@ -63,7 +56,7 @@ def _grid(panel: pd.DataFrame, struck: set[tuple[bool, str, str]], context: Mapp
     sparse = panel[~panel["dense"]]
     usual = int(panel["n"].mode().iloc[-1])
     places = {(line["label"], line["budget"]): _entry(line, usual) for line in sparse.to_dict("records")}
-    places |= {(label, budget): Entry("invalid") for dense, label, budget in struck if not dense}
+    places |= {(label, budget): GridCell("invalid") for dense, label, budget in struck if not dense}
     dense = [_entry(line, usual) for line in panel[panel["dense"]].to_dict("records")]
     budgets = ordered_budgets(budget for _, budget in places)
     metric = str(context["metric"])
@@ -78,17 +71,17 @@ def _grid(panel: pd.DataFrame, struck: set[tuple[bool, str, str]], context: Mapp
         struck=bool(struck),
         budgets=budgets,
         unit=budget_unit(budgets),
-        dense=dense + [Entry("invalid") for is_dense, _, _ in struck if is_dense],
+        dense=dense + [GridCell("invalid") for is_dense, _, _ in struck if is_dense],
         rows=[
-            (label, [places.get((label, budget), Entry("missing")) for budget in budgets])
+            (label, [places.get((label, budget), GridCell("missing")) for budget in budgets])
             for label in ordered_policies(label for label, _ in places)
         ],
         panel=panel,
     )
 
 
-def _entry(line: Line, usual: int) -> Entry:
-    return Entry(
+def _entry(line: Line, usual: int) -> GridCell:
+    return GridCell(
         state="ok",
         value=value_text(line),
         interval=interval_text(line),

@@ -9,17 +9,13 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from harness.report.averages import averages
-from harness.report.colours import Look, is_reference, looks
-from harness.report.facts import cell_table, examples, headline, invalid_table, sources
 from harness.report.grid import LEDGER_HEADINGS, Grid, books, grids
-from harness.report.heatmap import colour_stops
-from harness.report.ledger import ledger_lines
-from harness.report.multiples import multiples
-from harness.report.names import ordered_policies, policy_labels, shown_context
+from harness.report.heatmap import colour_stops, multiples
+from harness.report.labels import Look, is_reference, looks, ordered_policies, policy_labels, shown_context
+from harness.report.ledger_table import cell_table, examples, headline, invalid_table, ledger_lines, sources
 from harness.report.quality import quality_figure, swatch
 from harness.report.rows import checked, invalid_rows, valid_rows
-from harness.report.summary import summarise
+from harness.report.summary import averages, summarise
 from harness.report.svg import colour_rules
 
 

@@ -12,8 +12,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from harness.report.colours import Look
-from harness.report.names import NLL, budget_unit, metric_title, ordered_policies, parse_budget
+from harness.report.labels import NLL, Look, budget_unit, metric_title, ordered_policies, parse_budget
 from harness.report.svg import CARD, INK, MUTED, figure, inline, styled
 
 WIDTH, HEIGHT = 400, 272  # CSS pixels: readable unscaled in two columns of a desktop, or one of a phone

@@ -70,3 +70,12 @@ def invalid_rows(rows: pd.DataFrame) -> pd.DataFrame:
 def valid_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of cells without any invalid row: what broke an invariant once is not trusted for the rest."""
     return rows[~rows["cell_id"].isin(invalid_rows(rows)["cell_id"])]
+
+
+def invalid_messages(rows: pd.DataFrame) -> list[str]:
+    """What happened to cells that broke a promise, as sentences; none where all kept theirs."""
+    accepted = checked(rows)
+    return [
+        f"Invalid, and left out of tables and figures: {', '.join(sorted(set(part['policy'])))}. {sentence}"
+        for sentence, part in accepted[accepted["invalid"] != ""].groupby("invalid")
+    ]

@@ -12,7 +12,7 @@ import matplotlib
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from harness.report.colours import Look, look_of
+from harness.report.labels import Look, look_of
 
 # Placeholders that no palette uses; each becomes a custom property of the page.
 INK, MUTED, RULE, CARD = "#010101", "#020202", "#030303", "#040404"

@@ -1,28 +1,90 @@
-"""From a results folder to a folder of pages."""
+"""The claims page: what the five papers say, and what became of it in the rows at hand."""
 
 from __future__ import annotations
 
 import json
+import math
 import shutil
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jinja2
+import pandas as pd
 from markupsafe import Markup
 
 from harness.errors import UserError
-from harness.published import PAPERS
-from harness.report.colours import Look
-from harness.report.facts import headline, invalid_table, sources
+from harness.papers.claim_ledger import claims as claims_of
+from harness.papers.published import PAPERS
+from harness.papers.row_index import RowIndex
+from harness.papers.verdicts import Outcome, Scale, Verdict, verdicts
+from harness.report.labels import Look
+from harness.report.ledger_table import headline, invalid_table, sources
 from harness.report.quality import swatch
 from harness.report.svg import colour_property, colour_rules
-from harness.site import cells, claims, leaderboard, ledger
-from harness.site.material import Material
-from harness.site.survivors import Watched, watched
-from harness.store import cells as stored_cells
-from harness.store import load_rows
-from harness.verdicts import Scale
+from harness.site import cell_pages, sortable_tables
+from harness.site.contents import SiteContents
+from harness.site.sortable_tables import SortableTable, TableCell, TableColumn, TableLine, filters_of, number
+from harness.site.survivor_viewer import Watched, watched
+from harness.store import cell_folders
+from harness.store.loading import load_rows
+
+COLUMNS = (
+    TableColumn("claim"),
+    TableColumn("what the paper says"),
+    TableColumn("verdict"),
+    TableColumn("weakest case", "95 % interval", number=True),
+    TableColumn("samples", "paired", number=True),
+    TableColumn("would settle it", "samples", number=True),
+    TableColumn("what was found"),
+)
+TONES = {"reproduced": "better", "not reproduced": "worse", "inconclusive": "open", "not comparable": "apart"}
+Found = Mapping[str, Sequence[Verdict]]
+
+
+def found(rows: pd.DataFrame, scale: Scale) -> Found:
+    """The verdict on every claim of every paper."""
+    shelf = RowIndex(rows)
+    return {paper: verdicts(claims_of(paper), shelf, scale) for paper in PAPERS}
+
+
+def counted(outcomes: Found) -> dict[str, dict[str, int]]:
+    """By paper: how many claims have which verdict, in the order of `Outcome`."""
+    counts = {paper: Counter(each.outcome for each in of_paper) for paper, of_paper in outcomes.items()}
+    return {paper: {outcome: count[outcome] for outcome in get_args(Outcome)} for paper, count in counts.items()}
+
+
+def claims_page(outcomes: Found) -> SortableTable:
+    """One line per claim."""
+    lines = [_line(each) for of_paper in outcomes.values() for each in of_paper]
+    titles = {"paper": "paper", "verdict": "verdict", "kind": "kind of claim"}
+    return SortableTable("claims", "claims", COLUMNS, lines, filters_of(lines, titles, {"verdict": get_args(Outcome)}))
+
+
+def _line(each: Verdict) -> TableLine:
+    claim = each.claim
+    entries = [
+        TableCell(claim.id, small=claim.paper),
+        TableCell(claim.text, small=claim.source),
+        TableCell(each.outcome, str(list(get_args(Outcome)).index(each.outcome)), tone=TONES[each.outcome]),
+        number(each.estimate, *_estimate(each)),
+        number(each.n or None, f"{each.n:,}" if each.n else "–"),
+        number(each.needed_samples, f"{each.needed_samples:,}" if each.needed_samples else "–"),
+        TableCell(each.reason),
+    ]
+    return TableLine(entries, {"paper": [claim.paper], "verdict": [each.outcome], "kind": [claim.kind]})
+
+
+def _estimate(each: Verdict) -> tuple[str, str]:
+    if math.isnan(each.estimate):
+        return "–", ""
+    low, high = each.interval
+    return tuple(text.replace("-", "−") for text in (f"{each.estimate:+.3g}", f"[{low:+.3g}, {high:+.3g}]"))  # type: ignore[return-value]
+
+
+# From a results folder to a folder of pages.
+
 
 HERE = Path(__file__).parent
 SCRIPTS = ("table.js", "viewer.js")
@@ -39,11 +101,11 @@ def build(results_dir: Path, to: Path, scale: Scale) -> int:
     if rows.empty:
         raise UserError(f"There are no rows under {results_dir}/runs: run a cell first, python -m harness +exp=niah.")
     try:
-        material = Material.of(rows)
+        material = SiteContents.of(rows)
     except ValueError as error:
         raise UserError(str(error)) from error
-    descriptions = {name: stored_cells.described(results_dir / "runs" / name) for name in material.cells}
-    samples, outcomes = watched(results_dir, rows), claims.found(rows, scale)
+    descriptions = {name: cell_folders.read_description(results_dir / "runs" / name) for name in material.cells}
+    samples, outcomes = watched(results_dir, rows), found(rows, scale)
     site = _Site(to, material)
     for folder in PAGES:
         shutil.rmtree(to / folder, ignore_errors=True)
@@ -52,15 +114,15 @@ def build(results_dir: Path, to: Path, scale: Scale) -> int:
         "index.html",
         headline=headline(material.rows, material.labels.values()),
         broken=invalid_table(material.broken, material.labels),
-        papers=_papers(material, claims.counted(outcomes), reports),
+        papers=_papers(material, counted(outcomes), reports),
         others=[each for each in reports if each.parts[0] not in PAPERS],
         sources=sources(material.rows),
         samples=samples,
     )
-    site.page("leaderboard.html", table=leaderboard.leaderboard(material), keys=site.keys())
-    site.page("ledger.html", table=ledger.ledger(material), keys=site.keys())
-    site.page("claims.html", table=claims.claims(outcomes), scale=scale)
-    for page in cells.pages(material, descriptions):
+    site.page("leaderboard.html", table=sortable_tables.leaderboard_page(material), keys=site.keys())
+    site.page("ledger.html", table=sortable_tables.ledger_page(material), keys=site.keys())
+    site.page("claims.html", table=claims_page(outcomes), scale=scale)
+    for page in cell_pages.pages(material, descriptions):
         shown_in = [each for each in samples if page.cell_id in {run.cell_id for run in each.runs}]
         site.page(f"cells/{page.cell_id}.html", "cell.html", cell=page, shown_in=shown_in)
     site.page("survivors/index.html", "survivors.html", samples=samples)
@@ -73,7 +135,7 @@ def build(results_dir: Path, to: Path, scale: Scale) -> int:
 class _Site:
     """Where pages go, and what they share."""
 
-    def __init__(self, to: Path, material: Material) -> None:
+    def __init__(self, to: Path, material: SiteContents) -> None:
         self.to, self.material, self.written = to, material, 0
         self.templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(HERE),
@@ -117,7 +179,7 @@ def _copied(reports: Path, to: Path) -> list[Path]:
 
 
 def _papers(
-    material: Material, counts: Mapping[str, Mapping[str, int]], reports: list[Path]
+    material: SiteContents, counts: Mapping[str, Mapping[str, int]], reports: list[Path]
 ) -> list[tuple[str, int, Mapping[str, int], str]]:
     """By paper: how many of the cells are its own, its claims by verdict, and its report where one was built."""
     return [

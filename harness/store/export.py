@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from harness.store.runs import READERS, Store
-from harness.store.standing import superseded
-from harness.store.status import CellStatus
-from harness.store.writing import not_written
-from harness.user_error import UserError
+from harness.atomic_files import not_written
+from harness.errors import UserError
+from harness.store.loading import superseded
+from harness.store.maintenance import CellStatus
+from harness.store.store import READERS, Store
 
 FORMATS = ("parquet", "csv")
 CELLS_AT_ONCE = 256
@@ -33,7 +33,7 @@ def export(store: Store, found: Sequence[CellStatus], to: Path, kind: str, with_
     hidden = set() if with_superseded else superseded(cell.description for cell in readable)
     exported = [cell for cell in readable if cell.cell_id not in hidden]
     if not any(cell.parts for cell in exported):
-        raise UserError(f"There are no rows in {store.root}: choose the right folder with --results-dir <folder>.")
+        raise UserError(f"There are no rows in {store.root}: choose the right folder with results_dir=<folder>.")
     try:
         to.mkdir(parents=True, exist_ok=True)
         return [

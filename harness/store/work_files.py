@@ -14,9 +14,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.store import cells, leases
-from harness.store.runs import Store
-from harness.store.writing import ABANDONED
+from harness.atomic_files import ABANDONED
+from harness.store import cell_folders
+from harness.store.store import Store
 
 FOLDER = ".work"  # beside the cells
 ORDER_KEPT = 30 * 24 * 3600  # seconds that an unfinished order may wait for a scheduler to begin with it
@@ -59,7 +59,7 @@ def unneeded(store: Store, now: float | None = None) -> Iterator[tuple[Path, str
 
 def _why_over(sweep: Path, stored: Stored, now: float) -> str:
     """Why nobody needs a sweep's folder; empty where somebody may. Whoever claims or beats touches the folder."""
-    claims = (leases.read(file) for file in sweep.glob("[0-9]*.json"))
+    claims = (cell_folders.read_lease(file) for file in sweep.glob("[0-9]*.json"))
     if any(claim.alive(now) for claim in claims if claim is not None):
         return ""
     jobs = [job for agenda in sweep.glob("agenda-*") for batch in batches(agenda) for job in batch]
@@ -73,11 +73,11 @@ def _is_complete(order: Path, root: Path, stored: Stored) -> bool:
         ids = json.loads(order.read_bytes())["ids"]
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    return all(len(stored.get(cell, ())) >= max(1, cells.wanted(root / cell) or 1) for cell in ids)
+    return all(len(stored.get(cell, ())) >= max(1, cell_folders.wanted(root / cell) or 1) for cell in ids)
 
 
 def _expired(lease: Path, now: float) -> bool:
-    found = leases.read(lease)
+    found = cell_folders.read_lease(lease)
     return _age(lease, now) > ABANDONED if found is None else not found.alive(now)
 
 

@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from harness.origin import provenance
+from harness.config import provenance
 from scripts.bench.conditions import Bench, Line
 from scripts.bench.sections import SECTIONS
 
@@ -31,7 +31,12 @@ def main() -> None:
         _show(section, found[section], bench)
     conditions = {name: str(value) for name, value in vars(options).items()}
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    record = {"conditions": conditions, **provenance.record(device), "threads": torch.get_num_threads(), "found": found}
+    record = {
+        "conditions": conditions,
+        **provenance.cell_provenance(device),
+        "threads": torch.get_num_threads(),
+        "found": found,
+    }
     options.json.write_text(json.dumps(record, indent=1) + "\n")
     print(f"Written to {options.json}")
 

@@ -10,13 +10,13 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from transformers import PreTrainedModel
 
-from harness.engine.packed import pack_layers
-from harness.engine.repeats import Repeats, on_gpu
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
-from harness.listing import CONF
-from harness.models import ModelSpec
-from harness.settings.policy_config import policy_from
+from harness.config.experiments import CONF
+from harness.config.model import ModelSpec
+from harness.config.policy import policy_from
+from harness.engine.cuda_graphs import CudaGraphRunner, on_gpu
+from harness.engine.engine import Engine
+from harness.engine.fast_layers import pack_layers
+from harness.engine.requests.request import Prompting, Request
 from policies import Policy
 
 ATTENTION_FREE = ("window", "keydiff")
@@ -48,9 +48,9 @@ def as_runs_have_it(model: PreTrainedModel) -> PreTrainedModel:
 
 def engine_as_runs_have_it(model: PreTrainedModel) -> Engine:
     """Over a model of `as_runs_have_it`: on a GPU steady passes are recorded."""
-    return Engine(model, repeats=Repeats(on_gpu()) if model.device.type == "cuda" else None)
+    return Engine(model, repeats=CudaGraphRunner(on_gpu()) if model.device.type == "cuda" else None)
 
 
 def read(engine: Engine, tokens: list[int], name: str, budget: int, block: int) -> None:
     """One prompt in blocks under one policy, up to its first new token."""
-    engine.generate([Row(tokens, preset(name), budget, 1)], Prompting("blocked", block))
+    engine.generate([Request(tokens, preset(name), budget, 1)], Prompting("blocked", block))

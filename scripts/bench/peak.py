@@ -1,4 +1,4 @@
-"""The peak of one run, measured in a process of its own beside what `harness.planning.memory` plans for it.
+"""The peak of one run, measured in a process of its own beside what `harness.runner.memory` plans for it.
 
 On a processor it is the growth of the resident set, which holds the allocator's gaps too; on a GPU it is what torch
 allocated.
@@ -15,9 +15,9 @@ from pathlib import Path
 
 import torch
 
-from harness.engine.packed import pack_layers
-from harness.engine.rows import Prompting, Row
-from harness.planning.memory import Footprint, Load
+from harness.engine.fast_layers import pack_layers
+from harness.engine.requests.request import Prompting, Request
+from harness.runner.memory import Footprint, MemoryLoad
 from scripts.bench.contenders import engine_as_runs_have_it, preset, prompt
 from scripts.bench.shapes import build
 
@@ -37,11 +37,11 @@ class Case:
     samples: int
     new_tokens: int = 8
 
-    def rows(self, vocabulary: int) -> list[Row]:
+    def rows(self, vocabulary: int) -> list[Request]:
         """As a sweep would ask for them."""
         texts = [prompt(self.tokens, vocabulary, seed) for seed in range(self.samples)]
         return [
-            Row(text, preset(name), budget, self.new_tokens)
+            Request(text, preset(name), budget, self.new_tokens)
             for text in texts
             for name in self.policies
             for budget in self.budgets
@@ -62,10 +62,12 @@ def _here(case: Case) -> dict[str, float]:
     prompting = Prompting(case.regime, case.block)  # type: ignore[arg-type]
     engine = engine_as_runs_have_it(model)
     rows = case.rows(model.config.vocab_size)
-    load = Load(Footprint.of(model.config, case.dtype))
+    load = MemoryLoad(Footprint.of(model.config, case.dtype))
     for row in rows:
         load = load.with_row(row, prompting)
-    engine.generate([Row(prompt(64, model.config.vocab_size), preset("keydiff"), 48, 2)], prompting)  # threads, caches
+    engine.generate(
+        [Request(prompt(64, model.config.vocab_size), preset("keydiff"), 48, 2)], prompting
+    )  # threads, caches
     before = _resident(case.device)
     engine.generate(rows, prompting)
     return {"rows": len(rows), "planned": load.bytes, "peak": _highest(case.device) - before}

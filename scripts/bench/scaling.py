@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from harness.engine.rows import Prompting, Row
+from harness.engine.requests.request import Prompting, Request
 from scripts.bench.clock import median, rounds
 from scripts.bench.conditions import Bench, Line
 from scripts.bench.contenders import as_runs_have_it, engine_as_runs_have_it, preset, prompt, read
@@ -46,7 +46,7 @@ def scaling(bench: Bench) -> list[Line]:
     policy = preset(name)
 
     def reading(budget: int, block: int, rows: int) -> Callable[[], object]:
-        asked = [Row(text, policy, budget, 1) for text in texts[:rows]]
+        asked = [Request(text, policy, budget, 1) for text in texts[:rows]]
         return partial(engine.generate, asked, Prompting("blocked", block))
 
     cases = {(bench.budget, bench.block, 1)}

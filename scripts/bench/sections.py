@@ -12,10 +12,10 @@ from pathlib import Path
 
 import torch
 
-from harness.engine.hearing import NextLogits
-from harness.engine.hook import slots_enabled
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
+from harness.engine.batch.hook import slots_enabled
+from harness.engine.decode.logits import NextLogits
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
 from scripts.bench import loop, roof
 from scripts.bench.clock import median, ratio, rounds, seconds
 from scripts.bench.conditions import Bench, Line
@@ -78,7 +78,7 @@ def decode(bench: Bench) -> list[Line]:
 
     def stepping(name: str, engine: Engine, budget: int) -> Callable[[], object]:
         tokens = prompt(budget if name == "dense" else budget + bench.block, vocabulary)
-        row = Row(tokens, preset(name), budget, steps + 1)
+        row = Request(tokens, preset(name), budget, steps + 1)
         cohort = engine.cohort([row], Prompting("blocked", bench.block))
         with torch.inference_mode(), slots_enabled(engine.model):
             engine.read_prompts(cohort, NextLogits.of(1))
@@ -121,7 +121,10 @@ def _sweep(bench: Bench, names: tuple[str, ...], regime: str) -> Line:
     prompting = Prompting(regime, 32)  # type: ignore[arg-type]
     samples = [prompt(1024, model.config.vocab_size, seed) for seed in range(16)]
     rows = [
-        Row(tokens, preset(name), budget, 12) for tokens in samples for name in names for budget in (64, 128, 256, 512)
+        Request(tokens, preset(name), budget, 12)
+        for tokens in samples
+        for name in names
+        for budget in (64, 128, 256, 512)
     ]
     together, apart = engine_as_runs_have_it(model), Engine(model, share_prompts=False)
     one = rows[: len(rows) // len(samples)]  # the first sample under every cell stands for all sixteen
@@ -183,7 +186,7 @@ def peer(bench: Bench) -> list[Line]:
     tokens = prompt(bench.tokens, model.config.vocab_size)
     ours = rounds(
         {
-            name: partial(engine.generate, [Row(tokens, preset(name), bench.budget, 1)], Prompting("one_shot"))
+            name: partial(engine.generate, [Request(tokens, preset(name), bench.budget, 1)], Prompting("one_shot"))
             for name in PRESSES
         },
         bench.repeats,

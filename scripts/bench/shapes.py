@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
-from harness.models import ModelSpec
+from harness.config.model import ModelSpec
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness.origin import fingerprint
-from harness.store import Store, cells, manifest, parts
+from harness.config import identity
+from harness.store import cell_folders, parts
+from harness.store import store as manifest
+from harness.store.store import Store
 
 MIB = 2**20
 
@@ -42,14 +44,14 @@ def main() -> None:
         maker.start()
         maker.join()
         print(f"made in {time.perf_counter() - started:.0f} s")
-    manifest.forget(store.root)
+    manifest.forget_manifest(store.root)
     for name, command in {
         "status, cold": ["status"], "status": ["status"], "export, parquet": ["export"],
         "export, csv": ["export", "--format", "csv"], "verify": ["verify"], "rebuild": ["rebuild"],
     }.items():  # fmt: skip
-        _measure(name, [sys.executable, "-m", "harness.store", *command, "--results-dir", str(options.folder)])
+        _measure(name, [sys.executable, "-m", "harness", "store", *command, f"results_dir={options.folder}"])
     asking = (
-        f"from harness.store import Store; from pathlib import Path; s = Store(Path({str(store.root)!r})); "
+        f"from harness.store.store import Store; from pathlib import Path; s = Store(Path({str(store.root)!r})); "
         "print(sum(len(s.finished(c)) for c in s.cells()))"
     )
     _measure("finished(), every cell", [sys.executable, "-c", asking])
@@ -71,11 +73,11 @@ def _make(store: Store, number: int, samples: int, in_parts: int) -> None:
         description = copy.deepcopy(like)
         description["config"]["budget"]["slots"] = 1 + cell
         description |= {"policy": f"policy{cell % 25}", "budget": str(2 ** (5 + cell % 8))}
-        cell_id = description["cell_id"] = fingerprint.of_data(description["config"])
+        cell_id = description["cell_id"] = identity.hash_data(description["config"])
         folder = store.root / cell_id
         folder.mkdir(parents=True)
-        (folder / cells.CELL).write_text(json.dumps(description, indent=1))
-        (folder / cells.WANTED).write_text(json.dumps({"samples": samples}))
+        (folder / cell_folders.CELL).write_text(json.dumps(description, indent=1))
+        (folder / cell_folders.WANTED).write_text(json.dumps({"samples": samples}))
         for part in range(in_parts):
             rows = [{"cell_id": cell_id, **_row(n, draw)} for n in range(part, samples, in_parts)]
             spent = {"wall_seconds": 1.5, "device_seconds": 1.5, "joules": None, "host": "node17", "device": "cuda"}
@@ -87,14 +89,14 @@ def _description() -> dict[str, Any]:
     from hydra import compose, initialize_config_dir
     from omegaconf import OmegaConf
 
-    from harness.cells import Cell
-    from harness.listing import CONF
-    from harness.origin import provenance
+    from harness.config import provenance
+    from harness.config.cell import Cell
+    from harness.config.experiments import CONF
 
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         config: Any = OmegaConf.to_container(compose("config", overrides=["budget=64"]), resolve=True)
     cell = Cell.parse(config)
-    return json.loads(json.dumps({**cell.description(), **provenance.record("cpu")}))  # type: ignore[no-any-return]
+    return json.loads(json.dumps({**cell.description(), **provenance.cell_provenance("cpu")}))  # type: ignore[no-any-return]
 
 
 def _row(number: int, draw: random.Random) -> dict[str, Any]:

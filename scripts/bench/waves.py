@@ -8,9 +8,9 @@ from functools import partial
 
 from torch import Tensor
 
-from harness.engine.cohort import Cohort
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
+from harness.engine.batch.batch import Batch
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
 from scripts.bench.clock import median, ratio, rounds
 from scripts.bench.conditions import Bench, Line
 from scripts.bench.contenders import as_runs_have_it, engine_as_runs_have_it, preset, prompt
@@ -26,7 +26,7 @@ def waves(bench: Bench) -> list[Line]:
     engine, prompting = engine_as_runs_have_it(model), Prompting("blocked", 128)
     draw = random.Random(0)
     rows = [
-        Row(
+        Request(
             prompt(200, model.config.vocab_size, seed), preset("keydiff"), 128,
             1 + min(LONGEST - 1, int(draw.expovariate(1 / TYPICAL))),
         )
@@ -57,7 +57,7 @@ class _Counting(Engine):
 
     steps = 0
 
-    def step(self, cohort: Cohort, pieces: Sequence[Sequence[int]]) -> Tensor:
+    def step(self, cohort: Batch, pieces: Sequence[Sequence[int]]) -> Tensor:
         """One more."""
         self.steps += 1
         return super().step(cohort, pieces)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from harness.engine.run import Engine
-from harness.measured.efficiency import save
-from harness.origin import provenance
+from harness.config import provenance
+from harness.engine.engine import Engine
+from harness.papers.efficiency import save
 from scripts.bench.contenders import as_runs_have_it
 from scripts.bench.shapes import SHAPES, build
 from scripts.efficiency.cases import SCALES, timed_cases
@@ -34,7 +34,7 @@ def main() -> None:
     lines = [*timed_lines(timing, cases, options.repeats), *counted_lines(counting, scale, options.repeats)]
     conditions = {
         "model": options.model, "scale": options.scale, "dtype": options.dtype,
-        "threads": torch.get_num_threads(), **provenance.record(device),
+        "threads": torch.get_num_threads(), **provenance.cell_provenance(device),
     }  # fmt: skip
     print(f"Written to {save(pd.DataFrame(lines).assign(**conditions), options.results)}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from harness.engine.rows import Regime
+from harness.engine.requests.request import Regime
 
 BLOCKED = ("dense", "window", "sink", "h2o/keydiff", "tova/keydiff", "snapkv/keydiff", "keydiff")
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from harness.engine.hearing import NextLogits
-from harness.engine.hook import slots_enabled
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
+from harness.engine.batch.hook import slots_enabled
+from harness.engine.decode.logits import NextLogits
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
 from scripts.bench.clock import seconds
 from scripts.bench.contenders import prompt
 from scripts.efficiency.cases import Case, Counting, Scale, prompts, scoring, steps
@@ -76,7 +76,7 @@ def counted_lines(engine: Engine, scale: Scale, repeats: int) -> list[Line]:
 
 
 def _reading(engine: Engine, each: Counting, tokens: int) -> Callable[[], None]:
-    row = Row(prompt(tokens, engine.config.vocab_size), policy_of(each.policy, ""), each.budget, 1)
+    row = Request(prompt(tokens, engine.config.vocab_size), policy_of(each.policy, ""), each.budget, 1)
 
     def read() -> None:
         with torch.no_grad(), slots_enabled(engine.model):
@@ -89,7 +89,7 @@ def _stepping(engine: Engine, each: Counting, count: int) -> Callable[[], None]:
     """So many steps over a cache that is full: dense as long as the others are on average."""
     policy = policy_of(each.policy, "")
     tokens = each.tokens - count // 2 if policy.is_dense else each.tokens + each.block
-    row = Row(prompt(tokens, engine.config.vocab_size), policy, each.budget, count + 1)
+    row = Request(prompt(tokens, engine.config.vocab_size), policy, each.budget, count + 1)
     with torch.no_grad(), slots_enabled(engine.model):
         cohort = engine.cohort([row], Prompting("blocked", each.block))
         engine.read_prompts(cohort, NextLogits.of(1))

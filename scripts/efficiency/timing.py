@@ -12,15 +12,15 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from harness.engine.hearing import NextLogits
-from harness.engine.hook import slots_enabled
-from harness.engine.ledger import Ledger
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
-from harness.engine.token_filter import filter_prompts
-from harness.listing import CONF
-from harness.models import ModelSpec
-from harness.settings.policy_config import policy_from
+from harness.config.experiments import CONF
+from harness.config.model import ModelSpec
+from harness.config.policy import policy_from
+from harness.engine.batch.hook import slots_enabled
+from harness.engine.batch.token_filter import filter_prompts
+from harness.engine.decode.logits import NextLogits
+from harness.engine.engine import Engine
+from harness.engine.requests.ledger import Ledger
+from harness.engine.requests.request import Prompting, Request
 from policies import Policy
 from scripts.bench.contenders import prompt
 from scripts.efficiency.cases import Case
@@ -48,7 +48,7 @@ def timed(engine: Engine, case: Case, seed: int) -> Timing:
     """Run it once. ``seed``: of the random tokens; a new prompt each time, so that nothing is found warm."""
     tokens = prompt(case.tokens, engine.config.vocab_size, seed)
     longest = max(case.new)
-    asked = Row(tokens, policy_of(case.policy, case.setting), case.budget, longest + 1)
+    asked = Request(tokens, policy_of(case.policy, case.setting), case.budget, longest + 1)
     now = _clock(engine.model.device)
     with torch.inference_mode():
         begun = now()

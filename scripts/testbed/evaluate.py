@@ -11,7 +11,7 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 import tasks
-from harness.samples.stopping import before
+from harness.runner.samples import truncate_at_stops
 from tasks.base import Sample, Task
 from tasks.mini.suite import MINI_SUITE
 
@@ -51,7 +51,7 @@ def _answer(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, sample:
     if sample.until:
         limits |= {"stop_strings": list(sample.until), "tokenizer": tokenizer}
     made = model.generate(ids, attention_mask=torch.ones_like(ids), **limits)[0, ids.shape[1] :]
-    return before(tokenizer.decode(made, skip_special_tokens=True), sample.until)
+    return truncate_at_stops(tokenizer.decode(made, skip_special_tokens=True), sample.until)
 
 
 @torch.no_grad()

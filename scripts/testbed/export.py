@@ -12,7 +12,7 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 import tasks
-from harness.user_error import UserError
+from harness.errors import UserError
 from scripts.testbed import arithmetic, network, optimisers, words
 from scripts.testbed.card import card
 from scripts.testbed.evaluate import evaluate

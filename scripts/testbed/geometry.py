@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 import tasks
-from harness.diagnostics.correlation import spearman
+from harness.analysis.ranking_diagnostics import spearman
 
 SHIPPED = Path(__file__).parents[2] / "harness" / "testbed"
 WINDOW = 32  # last queries, whose attention is looked at

@@ -12,12 +12,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from harness import __main__ as command
-from harness import compare, generate, load_rows, run, terminal
+from harness.api.compare import compare
+from harness.api.generate import generate
+from harness.api.run import run
+from harness.cli import main
+from harness.config.model_files import BUNDLED
 from harness.errors import UserError
-from harness.models import BUNDLED
-from harness.notebook_bar import NotebookBar
-from harness.terminal import Progress
+from harness.runner import progress as terminal
+from harness.runner.progress import NotebookBar, Progress
+from harness.store.loading import load_rows
 from policies import CacheView, Policy
 from policies.keydiff import KeyDiff
 from policies.scorer import Stateless
@@ -72,10 +75,10 @@ def test_every_combination_is_one_cell_and_own_objects_stand_beside_presets(tmp_
 
 def test_the_command_line_finds_the_same_cells_and_computes_nothing(tmp_path, monkeypatch, capfd):
     mine = small(tmp_path, seed=3)
-    monkeypatch.setattr("harness.models.ModelSpec.load", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("harness.config.model.ModelSpec.load", lambda *_: pytest.fail("the model was loaded"))
     words = ["policy=sink", "budget=48", "block_size=32", "references=[]", "seed=3", *SMALL, f"results_dir={tmp_path}"]
     monkeypatch.setattr(sys, "argv", ["harness", *words])
-    command.main()
+    main.main()
     assert "Nothing to compute: all 2 samples were there already." in capfd.readouterr().out
     assert set(load_rows(tmp_path)["cell_id"]) == set(mine["cell_id"])
     pd.testing.assert_frame_equal(mine, small(tmp_path, seed=3))
@@ -240,7 +243,7 @@ def test_in_a_notebook_the_bar_is_one_line_that_goes_when_the_work_is_done(monke
             shown.append(what._repr_html_())
 
     monkeypatch.setattr("IPython.display.display", lambda what, display_id: Place())
-    monkeypatch.setattr("harness.notebook_bar.BETWEEN", 0.0)
+    monkeypatch.setattr("harness.runner.progress.BETWEEN", 0.0)
     monkeypatch.setattr(terminal.console, "is_jupyter", True)
     progress = Progress()
     assert isinstance(progress.bar, NotebookBar)

@@ -8,10 +8,9 @@ import types
 
 import pytest
 
-from harness.origin import session_code
-from harness.settings import given
-from harness.settings.policy_config import policy_from
-from harness.user_error import UserError
+from harness.config import plugins, source_code
+from harness.config.policy import policy_from
+from harness.errors import UserError
 from policies import Policy
 from policies.keydiff import KeyDiff
 
@@ -60,7 +59,7 @@ def typed(monkeypatch, tmp_path):
 
 
 def code_of(module) -> dict[str, str]:
-    return session_code.of_session([module.Mine])
+    return source_code.session_code_hashes([module.Mine])
 
 
 def test_the_class_its_helpers_its_numbers_and_its_own_files_are_named(typed):
@@ -106,15 +105,15 @@ def test_what_cannot_be_named_is_refused_in_a_sentence(typed, text, kept, senten
 
 
 def test_classes_of_files_are_left_to_their_files():
-    assert session_code.of_session([KeyDiff]) == {}
+    assert source_code.session_code_hashes([KeyDiff]) == {}
 
 
 def test_an_object_is_found_again_by_what_it_is(typed):
     module = typed(CELL)
-    one, same, other = (given.remember(module.Mine(power)) for power in (1.0, 1.0, 2.0))
+    one, same, other = (plugins.register_object(module.Mine(power)) for power in (1.0, 1.0, 2.0))
     assert one == same != other
     assert policy_from(one, model=None).scorer == module.Mine(1.0)
-    assert given.remember(Policy("whole", scorer=KeyDiff()))["name"] == "whole"
+    assert plugins.register_object(Policy("whole", scorer=KeyDiff()))["name"] == "whole"
 
 
 @pytest.mark.parametrize(
@@ -127,16 +126,16 @@ def test_an_object_is_found_again_by_what_it_is(typed):
 )
 def test_settings_that_nobody_could_compare_are_refused(typed, text, sentence):
     with pytest.raises(UserError, match=sentence):
-        given.remember(typed(text).Mine())
+        plugins.register_object(typed(text).Mine())
 
 
 def test_a_class_or_something_else_is_refused(typed):
     with pytest.raises(UserError, match=r"write Mine\(\)"):
-        given.remember(typed(CELL).Mine)
+        plugins.register_object(typed(CELL).Mine)
     with pytest.raises(UserError, match="neither a policy"):
-        given.remember(3)
+        plugins.register_object(3)
 
 
 def test_in_another_process_the_sentence_says_where_to_go():
     with pytest.raises(UserError, match="another Python process"):
-        given.recall({"name": "mine", "given": "object-of-elsewhere"})
+        plugins.registered_object({"name": "mine", "given": "object-of-elsewhere"})

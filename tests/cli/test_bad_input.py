@@ -9,10 +9,9 @@ import sys
 import pytest
 import torch
 
-from harness import __main__ as command
-from harness import diagnose
-from harness.plain_words import errors_in_plain_words
-from harness.store import load_rows
+from harness.cli import main
+from harness.cli.error_messages import errors_in_plain_words
+from harness.store.loading import load_rows
 from policies.keydiff import KeyDiff
 
 CASES = {
@@ -57,7 +56,7 @@ def run(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     """The command line in this process; returns its exit code."""
     monkeypatch.setattr(sys, "argv", ["harness", *arguments])
     try:
-        command.main()
+        main.main()
     except SystemExit as end:
         return int(end.code or 0)
     return 0
@@ -96,7 +95,7 @@ SMALL = ["task.lengths=[192]", "task.repeats=1", "task.depths=[20,80]", "block_s
 
 @pytest.fixture
 def never_loaded(monkeypatch):
-    monkeypatch.setattr("harness.models.ModelSpec.load", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("harness.config.model.ModelSpec.load", lambda *_: pytest.fail("the model was loaded"))
 
 
 def profile(path, heads: int) -> str:
@@ -138,9 +137,11 @@ def test_the_other_cells_of_a_sweep_run(monkeypatch, tmp_path, capfd):
 
 
 def test_the_same_before_a_diagnosis(never_loaded, monkeypatch, tmp_path, capfd):
-    monkeypatch.setattr(sys, "argv", ["d", "what=[kept]", "policy=kvec", "prompt=one_shot", f"results_dir={tmp_path}"])
+    monkeypatch.setattr(
+        sys, "argv", ["harness", "diagnose", "what=[kept]", "policy=kvec", "prompt=one_shot", f"results_dir={tmp_path}"]
+    )
     with pytest.raises(SystemExit) as end:
-        diagnose.main()
+        main.main()
     assert end.value.code == 2
     assert "set policy.scorer.delta to 2 or less" in capfd.readouterr().err
 

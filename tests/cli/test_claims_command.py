@@ -1,4 +1,4 @@
-"""``python -m harness.claims``: claims with their verdicts, and sentences for bad input."""
+"""``python -m harness claims``: claims with their verdicts, and sentences for bad input."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness import claims
-from harness.store import Store
+from harness.cli import claims
+from harness.cli import main as command_line
+from harness.store.store import Store
 
 
 @pytest.fixture
@@ -18,11 +19,11 @@ def shown(monkeypatch, capsys):
     """Run the command; its exit code and what it printed."""
 
     def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["claims", *arguments])
+        monkeypatch.setattr(sys, "argv", ["harness", "claims", *arguments])
         monkeypatch.setattr(claims.console, "width", 200)
         code = 0
         try:
-            claims.main()
+            command_line.main()
         except SystemExit as stop:
             code = int(stop.code or 0)
         printed = capsys.readouterr()
@@ -75,7 +76,7 @@ def test_verdicts_come_from_the_rows_of_the_folder(shown, tmp_path):
     [
         (["paper=keydif"], "There is no paper called 'keydif'. Did you mean keydiff?"),
         (["papr=keydiff"], "There is no setting 'papr'. Did you mean paper?"),
-        (["keydiff"], "'keydiff' is no setting: write python -m harness.claims paper=keydiff"),
+        (["keydiff"], "'keydiff' is no setting: write python -m harness claims paper=keydiff"),
         (["scale=big"], "There is no scale called 'big'. Known: full, mini."),
         (["results_dir=/does/not/exist"], "There is no folder /does/not/exist"),
     ],

@@ -7,15 +7,15 @@ import sys
 
 import pytest
 
-from harness import doctor
-from harness.doctor import Finding
+from harness.cli import doctor
+from harness.cli.doctor import CheckResult
 
 
 @pytest.fixture
 def quick(monkeypatch):
     """No network, no model."""
     monkeypatch.setattr(doctor, "_unreachable", lambda address: "no network in tests")
-    monkeypatch.setattr(doctor, "_shipped_model", lambda: Finding("ok", "testbed", "generates"))
+    monkeypatch.setattr(doctor, "_shipped_model", lambda: CheckResult("ok", "testbed", "generates"))
 
 
 def said(capfd, results_dir) -> tuple[int, str]:
@@ -70,16 +70,14 @@ def test_extras_that_are_not_installed_say_how_to_get_them(quick, monkeypatch, t
 
 
 def test_importing_it_loads_nothing_that_may_be_missing():
-    code = (
-        "import harness.doctor, harness.__main__, sys; assert not {'torch', 'transformers', 'hydra'} & set(sys.modules)"
-    )
+    code = "import harness.cli.doctor, harness.cli.main, sys; assert not {'torch', 'transformers', 'hydra'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def completed(line: str) -> list[str]:
     """What the shell is offered for a line, and the modules that were loaded for it."""
     code = (
-        "import sys; sys.argv = ['kvreplica', '-sc', 'query=bash']; from harness.__main__ import main; main(); "
+        "import sys; sys.argv = ['kvreplica', '-sc', 'query=bash']; from harness.cli.main import main; main(); "
         "assert 'torch' not in sys.modules"
     )
     environment = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "PATH": ""}

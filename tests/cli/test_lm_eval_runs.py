@@ -10,9 +10,9 @@ from lm_eval import evaluate
 from lm_eval.tasks import TaskManager
 from lm_eval_examples import DOCUMENTS, TESTBED, write_tasks
 
-from harness import __main__ as command
-from harness.lm_eval import KVReplica
-from harness.store import load_rows
+from harness.cli import main
+from harness.integrations.lm_eval import KVReplica
+from harness.store.loading import load_rows
 
 SETTINGS = {"policy": "keydiff", "budget": "25%", "block_size": 32}
 
@@ -27,7 +27,7 @@ def harness(monkeypatch, tmp_path, folder):
     def run(task: str, *arguments: str) -> pd.DataFrame:
         words = [f"task.task={task}", f"task.include_path={folder}", f"results_dir={tmp_path}", "references=[]"]
         monkeypatch.setattr(sys, "argv", ["harness", "task=lm_eval", *words, *arguments])
-        command.main()
+        main.main()
         return load_rows(tmp_path)
 
     return run
@@ -103,6 +103,6 @@ def test_what_is_missing_is_one_sentence_before_the_model_is_looked_for(
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "nothing")
     monkeypatch.setattr(sys, "argv", ["harness", *arguments, "model=hf", "model.path=./nowhere"])
     with pytest.raises(SystemExit) as end:
-        command.main()
+        main.main()
     assert end.value.code == 2
     assert sentence in capfd.readouterr().err

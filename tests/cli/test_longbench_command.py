@@ -9,9 +9,9 @@ import sys
 import pytest
 from hydra import compose, initialize_config_dir
 
-from harness import __main__ as command
-from harness.listing import CONF
-from harness.store import load_rows
+from harness.cli import main
+from harness.config.experiments import CONF
+from harness.store.loading import load_rows
 from tasks.data.table import FIXTURES
 from tasks.longbench.subsets import ENGLISH
 
@@ -26,7 +26,7 @@ def run(monkeypatch, tmp_path, capfd):
     def run(*words):
         monkeypatch.setattr(sys, "argv", ["harness", "+exp=longbench", *words, "results_dir=out"])
         try:
-            command.main()
+            main.main()
         except SystemExit as end:
             return int(end.code or 0), capfd.readouterr().err
         return 0, capfd.readouterr().err
@@ -36,7 +36,7 @@ def run(monkeypatch, tmp_path, capfd):
 
 def test_missing_data_are_one_sentence_before_any_model_is_looked_for(run, monkeypatch, tmp_path):
     for touch in ("load", "tokenizer", "shape"):
-        monkeypatch.setattr(f"harness.models.ModelSpec.{touch}", lambda *_: pytest.fail("the model was touched"))
+        monkeypatch.setattr(f"harness.config.model.ModelSpec.{touch}", lambda *_: pytest.fail("the model was touched"))
     code, error = run("policy=caote_snapkv", "budget=4k")
     assert (code, error.count("\n")) == (2, 1)
     assert error.startswith(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import __main__ as command
-from harness.store import load_rows
+from harness.cli import main
+from harness.store.loading import load_rows
 
 PAGE = (Path(__file__).parents[2] / "docs" / "add-a-policy.md").read_text()
 CODE = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
@@ -27,7 +27,7 @@ def my_pkg(tmp_path, monkeypatch):
 
 def run(arguments, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["harness", *arguments])
-    command.main()
+    main.main()
 
 
 def test_the_class_is_short():

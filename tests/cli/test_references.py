@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from harness import __main__ as command
-from harness.store import load_rows
+from harness.cli import main
+from harness.store.loading import load_rows
 
 SMALL = ["task.lengths=[192]", "task.repeats=1", "task.depths=[20]", "block_size=32"]
 WINDOWS = ["task=book_perplexity", "task.length=128", "task.windows=1", "block_size=32"]
@@ -19,7 +19,7 @@ def harness(monkeypatch, tmp_path, capfd):
 
     def run(*arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", ["harness", *arguments, f"results_dir={tmp_path}"])
-        command.main()
+        main.main()
         return capfd.readouterr().out
 
     return run
@@ -81,7 +81,7 @@ def test_perplexity_has_them_too(harness, tmp_path):
 
 
 def test_an_impossible_one_is_left_out_with_a_line(harness, tmp_path, monkeypatch):
-    monkeypatch.setattr("harness.settings.refusals.HINDSIGHT_AT_MOST", 1000)
+    monkeypatch.setattr("harness.runner.checks.HINDSIGHT_AT_MOST", 1000)
     printed = " ".join(harness("policy=sink", "budget=48", *SMALL).split())
     line = "Without the reference line oracle (niah, budget 48). Policy &#39;oracle&#39; remembers the attention"
     assert line.replace("&#39;", "'") in printed

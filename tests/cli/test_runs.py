@@ -10,9 +10,9 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from harness import __main__ as command
-from harness.models import BUNDLED
-from harness.store import load_rows
+from harness.cli import main
+from harness.config.model_files import BUNDLED
+from harness.store.loading import load_rows
 
 SMALL = ["task.lengths=[192]", "task.repeats=1", "task.depths=[20,80]", "block_size=32", "references=[]"]
 
@@ -23,7 +23,7 @@ def harness(monkeypatch, tmp_path, capfd):
 
     def run(*arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", ["harness", *arguments, f"results_dir={tmp_path}"])
-        command.main()
+        main.main()
         return capfd.readouterr().out
 
     return run
@@ -66,7 +66,7 @@ def test_a_sweep_is_one_set_of_cells_without_duplicates(harness, tmp_path):
 def test_the_second_run_computes_nothing_and_says_so(harness, tmp_path, monkeypatch):
     harness("-m", "policy=h2o,sink", *SMALL)
     first = load_rows(tmp_path)
-    monkeypatch.setattr("harness.models.ModelSpec.load", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("harness.config.model.ModelSpec.load", lambda *_: pytest.fail("the model was loaded"))
     assert "Nothing to compute: all 4 samples were there already." in harness("-m", "policy=h2o,sink", *SMALL)
     pd.testing.assert_frame_equal(first, load_rows(tmp_path))
 
@@ -131,7 +131,7 @@ def test_a_model_from_a_folder_of_the_users_own(harness, tmp_path):
 
 @pytest.mark.parametrize("native", [True, False])
 def test_numbers_that_the_processor_only_imitates_are_told(harness, monkeypatch, native):
-    monkeypatch.setattr("harness.half_precision.native", lambda dtype, device: native or dtype == torch.float32)
+    monkeypatch.setattr("harness.config.model.has_native_dtype", lambda dtype, device: native or dtype == torch.float32)
     printed = harness("model.dtype=bfloat16", "policy=tova", "budget=48", "limit=1", *SMALL)
     told = "Model testbed computes in bfloat16, which this processor has no instructions for"
     assert (told in printed) is not native
@@ -149,7 +149,7 @@ def test_the_other_regimes_run(harness, tmp_path, regime):
 @pytest.mark.parametrize("what", ["policies", "tasks", "models", "exps"])
 def test_lists_have_one_described_line_each(what, monkeypatch, capfd):
     monkeypatch.setattr(sys, "argv", ["harness", "list", what])
-    command.main()
+    main.main()
     lines = capfd.readouterr().out.splitlines()
     assert lines
     assert all(len(line.split(maxsplit=1)) == 2 for line in lines)

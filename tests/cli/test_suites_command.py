@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from harness import __main__ as command
-from harness.store import load_rows
+from harness.cli import main
+from harness.store.loading import load_rows
 
 SMALL = ["policy=sink", "budget=50%", "references=[]", "limit=1", "data=fixture", "results_dir=out"]
 
@@ -21,7 +21,7 @@ def rows(monkeypatch, tmp_path, capfd):
         monkeypatch.setattr(sys, "argv", ["harness", "-m", f"task={','.join(tasks)}", *SMALL, *words])
         code = 0
         try:
-            command.main()
+            main.main()
         except SystemExit as end:
             code = int(end.code or 0)
         assert code == 0, capfd.readouterr().err

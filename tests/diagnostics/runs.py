@@ -8,11 +8,9 @@ import torch
 from engine.presets import policy as preset
 from engine.tiny import prompt, tiny_model
 
-from harness.diagnostics import diagnose
-from harness.diagnostics.forced import follow
-from harness.diagnostics.tape import Tape
-from harness.diagnostics.taping import Taping
-from harness.engine.rows import Prompting, Row
+from harness.analysis.diagnostics import diagnose
+from harness.analysis.recording import Tape, Taping, follow
+from harness.engine.requests.request import Prompting, Request
 from policies import DENSE, Policy, build
 
 LENGTH = 40
@@ -32,7 +30,7 @@ def tape(name: str, budget: int, prompting: Prompting = BLOCKS, continuation=(),
     """Everything recorded of one run."""
     chosen, tokens = policy(name), prompt(LENGTH)
     taping = Taping(vectors=True, logits=True)
-    row = Row(tokens, chosen, 0 if chosen.is_dense else budget)
+    row = Request(tokens, chosen, 0 if chosen.is_dense else budget)
     with torch.inference_mode():
         ledger = follow(model(kind), row, continuation, prompting, [taping])
         return taping.tape([*tokens, *continuation], len(tokens), ledger.invalid)

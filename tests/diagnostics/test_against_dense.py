@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from diagnostics.runs import BLOCKS, LENGTH, dense_probabilities, frames, model, policy, tape
 from engine.tiny import prompt
 
-from harness.diagnostics.ask import diagnose
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
+from harness.analysis.diagnostics import diagnose
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
 from policies import DENSE
 
 WHAT = ("attention_loss", "output_error", "prediction")
@@ -73,9 +73,9 @@ def test_in_the_first_layer_both_references_are_one():
 def test_prediction_is_the_engines_perplexity_and_transformers_kl():
     found = frames("h2o", 10, "prediction")["prediction"]
     tokens = prompt(LENGTH)
-    (outcome,) = Engine(model()).perplexity([Row(tokens, policy("h2o"), 10)], BLOCKS)
+    (outcome,) = Engine(model()).perplexity([Request(tokens, policy("h2o"), 10)], BLOCKS)
     assert found["nll"].tolist() == pytest.approx(outcome.nll, rel=1e-5)
-    (dense,) = Engine(model()).perplexity([Row(tokens, DENSE)], BLOCKS)
+    (dense,) = Engine(model()).perplexity([Request(tokens, DENSE)], BLOCKS)
     assert found["nll_dense"].tolist() == pytest.approx(dense.nll, rel=1e-5)
     with torch.inference_mode():
         wanted = model()(torch.tensor([tokens])).logits[0, :-1].log_softmax(-1)

@@ -1,4 +1,4 @@
-"""``python -m harness.diagnose``: frames on disk, short tables, and bad input in one sentence."""
+"""``python -m harness.runner.diagnostic_runs``: frames on disk, short tables, and bad input in one sentence."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 import pandas as pd
 import pytest
 
-from harness import diagnose as command
-from harness.diagnostics import DIAGNOSTICS
+from harness.analysis.diagnostics import DIAGNOSTICS
+from harness.cli import main as command_line
 
 SMALL = ["task.lengths=[192]", "task.repeats=1", "task.depths=[20,80]", "block_size=32", "device=cpu"]
 
@@ -18,10 +18,10 @@ def call(monkeypatch, tmp_path, capfd):
     """Run a command line; returns exit code, stdout and stderr."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["harness.diagnose", *arguments, f"results_dir={tmp_path}"])
+        monkeypatch.setattr(sys, "argv", ["harness", "diagnose", *arguments, f"results_dir={tmp_path}"])
         code = 0
         try:
-            command.main()
+            command_line.main()
         except SystemExit as end:
             code = int(end.code or 0)
         return code, *capfd.readouterr()

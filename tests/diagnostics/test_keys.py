@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from diagnostics.runs import LENGTH, frames, tape
 
-from harness.diagnostics.key_points import principal_components
-from harness.diagnostics.log_det import log_volume
+from harness.analysis.key_diagnostics import log_volume, principal_components
 
 WHAT = ("key_points", "key_cosines", "key_query", "log_det")
 

@@ -6,7 +6,7 @@ import pytest
 import torch.nn.functional as F
 from diagnostics.runs import LENGTH, dense_probabilities, frames, tape
 
-from harness.diagnostics.window_attention import WINDOW
+from harness.analysis.attention_diagnostics import WINDOW
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma"])

@@ -7,9 +7,7 @@ import torch
 from diagnostics.runs import LENGTH, dense_probabilities, frames, tape
 from scipy import stats
 
-from harness.diagnostics.correlation import pearson, spearman
-from harness.diagnostics.hamming import PROJECTIONS
-from harness.diagnostics.ranking_loss import cumulative_difference
+from harness.analysis.ranking_diagnostics import PROJECTIONS, cumulative_difference, pearson, spearman
 from policies.hashevict import projection_of
 
 

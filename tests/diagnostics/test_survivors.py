@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from diagnostics.runs import BLOCKS, LENGTH, frames
 
-from harness.diagnostics.survivors import STAYS, summary
-from harness.diagnostics.token_text import pieces
-from harness.engine.rows import Prompting
-from harness.models import ModelSpec
+from harness.analysis.token_diagnostics import STAYS, pieces, survivors_summary
+from harness.config.model import ModelSpec
+from harness.engine.requests.request import Prompting
 
 
 @pytest.mark.parametrize("name", ["keydiff", "random", "dense"])
@@ -35,13 +34,13 @@ def test_the_window_lets_go_in_the_order_of_the_text():
 
 
 def test_the_summary_counts_tokens_by_the_heads_that_hold_them():
-    table = summary(frames("window", 10, "survivors")["survivors"])
+    table = survivors_summary(frames("window", 10, "survivors")["survivors"])
     assert table.to_dict("list") == {"heads": [6, 0], "tokens": [10, LENGTH - 10]}
 
 
 @pytest.mark.parametrize("text", ["The needle is 09623.\n", "naïve — “quoted” 漢字 🙂 end", "a  b\n\n\tc"])
 def test_the_pieces_of_a_text_are_the_text(text):
-    tokenizer = ModelSpec.parse({"name": "testbed", "path": "bundled/testbed", "dtype": "float32"}).wording().tokenizer
+    tokenizer = ModelSpec.parse({"name": "testbed", "path": "bundled/testbed", "dtype": "float32"}).tokenizer()
     tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
     found = pieces(tokenizer, tokens)
     assert len(found) == len(tokens)

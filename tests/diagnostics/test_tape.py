@@ -7,12 +7,11 @@ import torch
 from diagnostics.runs import BLOCKS, LENGTH, model, policy, tape
 from engine.tiny import prompt
 
-from harness.diagnostics.forced import follow
-from harness.diagnostics.score_ranks import RankWatcher
-from harness.diagnostics.taping import Taping
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
-from harness.engine.support import reason_against
+from harness.analysis.ranking_diagnostics import RankWatcher
+from harness.analysis.recording import Taping, follow
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests.support import reason_against
 
 FEEDS = [BLOCKS, Prompting("token_fed"), Prompting("one_shot")]
 NAMES = ["window", "h2o", "keydiff", "snapkv", "pyramidkv", "hashevict", "buzz", "oracle"]
@@ -39,7 +38,7 @@ class Positions:
 @pytest.mark.parametrize(("name", "feed"), DEFINED, ids=str)
 def test_it_holds_what_the_cache_holds(name, feed):
     watcher, taping = Positions(), Taping(vectors=False, logits=False)
-    row = Row(prompt(LENGTH), policy(name), 34)
+    row = Request(prompt(LENGTH), policy(name), 34)
     with torch.inference_mode():
         follow(model(), row, [3, 4, 5], feed, [watcher, taping])
     recorded = taping.tape([*row.tokens, 3, 4, 5], LENGTH, "")
@@ -67,7 +66,7 @@ def test_attention_over_what_it_says_was_seen_gives_the_recorded_output(name, ki
 
 def test_watching_changes_no_output():
     watchers = [Taping(vectors=True, logits=True), RankWatcher()]
-    row = Row(prompt(LENGTH), policy("caote_h2o"), 12, 6)
+    row = Request(prompt(LENGTH), policy("caote_h2o"), 12, 6)
     plain = Engine(model()).generate([row], BLOCKS)
     assert Engine(model(), watchers=watchers).generate([row], BLOCKS) == plain
     assert watchers[1].rows
@@ -76,7 +75,7 @@ def test_watching_changes_no_output():
 
 
 def test_a_forced_run_of_the_models_own_tokens_is_its_generation():
-    row = Row(prompt(LENGTH), policy("keydiff"), 12, 6)
+    row = Request(prompt(LENGTH), policy("keydiff"), 12, 6)
     (outcome,) = Engine(model()).generate([row], BLOCKS)
     recorded = tape("keydiff", 12, continuation=outcome.tokens)
     assert recorded.logits[LENGTH - 1 : -1].argmax(-1).tolist() == outcome.tokens

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 from diagnostics.runs import BLOCKS, LENGTH, frames
 
-from harness.engine.rows import Prompting
+from harness.engine.requests.request import Prompting
 
 LAYERS, HEADS = 3, 2
 

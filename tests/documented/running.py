@@ -20,9 +20,9 @@ LACKS = {
 }
 # The same for names that stand for all commands that begin so.
 LACKS_ALONE = {
-    "python -m harness.report": "paper=keydiff",
-    "python -m harness.figures": "paper=keydiff",
-    "python -m harness.profile": "out=<file>",
+    "python -m harness report": "paper=keydiff",
+    "python -m harness figures": "paper=keydiff",
+    "python -m harness profile": "out=<file>",
 }
 # Whole sweeps for which one sample of each cell says the same.
 ONE_SAMPLE = ("+exp=ours/all", "/table_", "keydiff/all scale=mini", "exp=quickstart")

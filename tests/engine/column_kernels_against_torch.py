@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness.engine import attention, column_kernels
-from harness.engine.sight import Sight
+from harness.engine.attention import attend, triton_kernels
+from harness.engine.attention.mask import AttentionMask
 
 R, H, G, M, N, D = 2, 2, 2, 40, 76, 24  # two tiles of query rows, three of slots
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -29,14 +29,14 @@ def sight(kind):
         filled = torch.rand(R, H, N - M, device=DEVICE) > 0.3
     if kind == "first chunk":
         filled = filled[..., :0]
-    seen = Sight(valid, filled, plain=kind in ("plain", "first chunk"))
+    seen = AttentionMask(valid, filled, plain=kind in ("plain", "first chunk"))
     return seen.hiding(torch.rand(R, H, 1, N, device=DEVICE) > 1.5) if kind == "hiding" else seen
 
 
 def plain(monkeypatch, statistic, *arguments, **more):
     """The same by plain torch, wherever the tensors lie."""
     with monkeypatch.context() as patch:
-        patch.setattr(attention, "has_kernels", lambda device: False)
+        patch.setattr(attend, "has_kernels", lambda device: False)
         return statistic(*arguments, **more)
 
 
@@ -47,18 +47,18 @@ def test_column_sums_equal_those_of_plain_torch(inputs, kind, rows, softcap, mon
     seen = sight(kind)
     keys = keys[:, :, : seen.slots]
     first = 0 if rows == "all" else M - rows
-    sums = column_kernels.column_sums(query, keys, seen, first, 0.3, softcap, None)
-    expected = plain(monkeypatch, attention.column_sums, query, keys, seen, rows, 0.3, softcap)
+    sums = triton_kernels.column_sums(query, keys, seen, first, 0.3, softcap, None)
+    expected = plain(monkeypatch, attend.column_sums, query, keys, seen, rows, 0.3, softcap)
     assert torch.allclose(sums, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_only_what_is_counted_is_summed(inputs, monkeypatch):
     query, keys = inputs
     seen, counted = sight("padded"), torch.rand(R, H, M, N, device=DEVICE) > 0.5
-    sums = column_kernels.column_sums(query, keys[:, :, :N], seen, 0, 0.3, None, counted)
-    expected = plain(monkeypatch, attention.column_sums, query, keys[:, :, :N], seen, "all", 0.3, counted=counted)
+    sums = triton_kernels.column_sums(query, keys[:, :, :N], seen, 0, 0.3, None, counted)
+    expected = plain(monkeypatch, attend.column_sums, query, keys[:, :, :N], seen, "all", 0.3, counted=counted)
     assert torch.allclose(sums, expected, rtol=1e-5, atol=1e-5)
-    everything = column_kernels.column_sums(query, keys[:, :, :N], seen, 0, 0.3, None, None)
+    everything = triton_kernels.column_sums(query, keys[:, :, :N], seen, 0, 0.3, None, None)
     assert not torch.allclose(sums, everything, atol=1e-2)
 
 
@@ -67,15 +67,15 @@ def test_the_strongest_head_equals_that_of_plain_torch(inputs, kind, softcap, mo
     query, keys = inputs
     seen = sight(kind)
     keys = keys[:, :, : seen.slots]
-    found = column_kernels.strongest_head(query, keys, seen, M - 32, 0.3, softcap)
-    expected = plain(monkeypatch, attention.strongest_head, query, keys, seen, 32, 0.3, softcap)
+    found = triton_kernels.strongest_head(query, keys, seen, M - 32, 0.3, softcap)
+    expected = plain(monkeypatch, attend.strongest_head, query, keys, seen, 32, 0.3, softcap)
     assert torch.allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_equal_columns_stay_equal_in_whatever_tile_they_lie(inputs):
     query, keys = inputs
     keys = keys[:, :, :1].expand(-1, -1, N, -1)
-    sums = column_kernels.column_sums(query, keys, sight("plain"), 0, 0.3, None, None)[..., : N - M]
+    sums = triton_kernels.column_sums(query, keys, sight("plain"), 0, 0.3, None, None)[..., : N - M]
     assert torch.equal(sums, sums[..., :1].expand_as(sums))
 
 
@@ -83,7 +83,7 @@ def test_a_key_that_is_not_a_number_is_not_hidden(inputs):
     query, keys = inputs
     keys = keys[:, :, :N].clone()
     keys[1, 0, 3] = torch.nan
-    for statistic, more in ((column_kernels.column_sums, (None,)), (column_kernels.strongest_head, ())):
+    for statistic, more in ((triton_kernels.column_sums, (None,)), (triton_kernels.strongest_head, ())):
         found = statistic(query, keys, sight("plain"), M - 8, 0.3, None, *more)
         assert found[1].isnan().any()
         assert not found[0].isnan().any()
@@ -92,7 +92,7 @@ def test_a_key_that_is_not_a_number_is_not_hidden(inputs):
 def test_models_in_half_precision_get_fp32_statistics(inputs, monkeypatch):
     dtype = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # the interpreter cannot multiply bf16
     query, keys = (tensor.to(dtype) for tensor in inputs)
-    sums = column_kernels.column_sums(query, keys[:, :, :N], sight("plain"), M - 8, 0.3, None, None)
-    expected = plain(monkeypatch, attention.column_sums, query, keys[:, :, :N], sight("plain"), 8, 0.3)
+    sums = triton_kernels.column_sums(query, keys[:, :, :N], sight("plain"), M - 8, 0.3, None, None)
+    expected = plain(monkeypatch, attend.column_sums, query, keys[:, :, :N], sight("plain"), 8, 0.3)
     assert sums.dtype == torch.float32
     assert torch.allclose(sums, expected, rtol=1e-5, atol=1e-5)

@@ -7,14 +7,14 @@ from functools import cache
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from harness.engine.rows import Prompting
-from harness.engine.support import reason_against
-from harness.listing import CONF, names
-from harness.models import ModelSpec
-from harness.settings.policy_config import policy_from
+from harness.config.experiments import CONF, option_names
+from harness.config.model import ModelSpec
+from harness.config.policy import policy_from
+from harness.engine.requests.request import Prompting
+from harness.engine.requests.support import reason_against
 from policies import Policy
 
-PRESETS = tuple(names("policy"))
+PRESETS = tuple(option_names("policy"))
 FOR_ONE_MODEL = (
     "gemfilter/llama31-8b",
     "headkv_r",

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from harness.engine.cohort import Cohort
-from harness.engine.hook import attended_and_settled
-from harness.engine.rope import CacheRope
-from harness.engine.rows import Prompting, Row
-from harness.engine.step import Feed
+from harness.engine.attention.cache_rope import CacheRope
+from harness.engine.batch.batch import Batch
+from harness.engine.batch.feed import Feed
+from harness.engine.batch.hook import attend_and_evict
+from harness.engine.requests.request import Prompting, Request
 from policies import Policy
 
 Chunk = tuple[Tensor, Tensor, Tensor]
@@ -63,9 +63,9 @@ def run_layers(
     sizes = [query.shape[1] for query, _, _ in chunks]
     length, decoded = sum(sizes[:prompt_chunks]), len(chunks) - prompt_chunks
     fed = [0] * sum(sizes) if tokens is None else list(tokens)
-    row = Row(fed[:length], policy, budget, decoded + 1)
+    row = Request(fed[:length], policy, budget, decoded + 1)
     plan = prompting or (Prompting("one_shot") if prompt_chunks == 1 else Prompting("blocked", sizes[0]))
-    cohort = Cohort([row], plan, layers=len(layers), device=torch.device("cpu"))
+    cohort = Batch([row], plan, layers=len(layers), device=torch.device("cpu"))
     cohort.rope = rope
     steps: list[list[Step]] = [[] for _ in layers]
     start = 0
@@ -76,7 +76,7 @@ def run_layers(
         for index, layer in enumerate(cohort.cache.layers):
             query, keys, values = layers[index][number]
             seen = layer.update(keys[None], values[None])
-            outputs.append(attended_and_settled(cohort, index, query[None], *seen, query.shape[-1] ** -0.5, None))
+            outputs.append(attend_and_evict(cohort, index, query[None], *seen, query.shape[-1] ** -0.5, None))
         cohort.settle()
         cohort.finish()
         for index, (layer, output) in enumerate(zip(cohort.cache.layers, outputs, strict=True)):

@@ -9,9 +9,9 @@ from presets import EVICTING, policy
 from tiny import tiny_model
 from torch import Tensor
 
-from harness.engine.rows import Outcome, Prompting, Row
-from harness.engine.run import Engine
-from harness.engine.support import reason_against
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request, RequestOutput
+from harness.engine.requests.support import reason_against
 from policies import Policy, Protect, Schedule
 from policies.headkv import HeadKV
 from policies.kvec import KVec
@@ -58,11 +58,11 @@ class Survivors:
 
 def generated(
     chosen: Policy, feed: Prompting, tokens: Sequence[int], budget: int, new: int
-) -> tuple[Survivors, Outcome]:
+) -> tuple[Survivors, RequestOutput]:
     """One row through a fresh tiny model."""
     seen = Survivors()
     engine = Engine(tiny_model("llama"), watchers=[seen])
-    return seen, engine.generate([Row(tokens, chosen, budget, new)], feed)[0]
+    return seen, engine.generate([Request(tokens, chosen, budget, new)], feed)[0]
 
 
 def unlike_dense(name: str) -> bool:

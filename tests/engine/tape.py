@@ -60,7 +60,7 @@ def writes(func):
 
 
 def record(compute):
-    """As `harness.engine.repeats.on_gpu` gives it. Recording computes here, so that the first replay is free."""
+    """As `harness.engine.cuda_graphs.on_gpu` gives it. Recording computes here, so that the first replay is free."""
     tape = Tape()
     with tape:
         logits = compute()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness.engine.attention import attend, attend_openly, column_sums, strongest_head
-from harness.engine.sight import Sight
+from harness.engine.attention.attend import attend, attend_openly, column_sums, strongest_head
+from harness.engine.attention.mask import AttentionMask
 
 R, H, G, M, N, D = 3, 2, 3, 150, 220, 16
 
@@ -23,7 +23,7 @@ def inputs():
 
 
 def explicit(visible, valid):
-    return Sight(valid, torch.ones(R, 1, 0, dtype=torch.bool), explicit=visible)
+    return AttentionMask(valid, torch.ones(R, 1, 0, dtype=torch.bool), explicit=visible)
 
 
 def naive(query, keys, visible, softcap):
@@ -62,7 +62,7 @@ def test_a_single_token_in_the_open_gives_output_and_sums_of_the_other_ways(inpu
     filled, valid = torch.ones(R, 1, N - 1, dtype=torch.bool), torch.ones(R, 1, dtype=torch.bool)
     filled[1, :, 20:40] = kind == "plain"
     valid[2] = kind != "waiting"
-    sight = Sight(valid, filled, plain=kind == "plain")
+    sight = AttentionMask(valid, filled, plain=kind == "plain")
     given = query[:, :, -1:], keys, values, sight, 0.3, softcap
     output, received = attend_openly(*given)
     assert torch.allclose(output, attend(*given), atol=1e-5)
@@ -88,7 +88,7 @@ def by_rule(kind):
         filled[1, :, 20:40] = False
     if kind == "first chunk":
         filled = filled[..., :0]
-    return Sight(valid, filled, plain=kind != "ragged")
+    return AttentionMask(valid, filled, plain=kind != "ragged")
 
 
 @pytest.mark.parametrize("kind", ["plain", "ragged", "first chunk"])
@@ -102,7 +102,7 @@ def test_masks_made_by_the_tile_equal_the_whole_mask(inputs, kind, rows):
     slots = torch.cat([sight.filled[:, 0], sight.valid], 1)[:, None] & (place <= asking)
     expected = torch.where(sight.valid[:, :, None], slots, place == asking)[:, None]
     assert torch.equal(matrix, expected)
-    written = Sight(sight.valid, sight.filled, explicit=matrix)
+    written = AttentionMask(sight.valid, sight.filled, explicit=matrix)
     for statistic in (column_sums, strongest_head):
         if statistic is column_sums or rows != "all":
             by_tile, whole = (statistic(query, keys, s, rows, 0.3) for s in (sight, written))

@@ -13,10 +13,10 @@ from tiny import prompt, tiny_model
 from transformers import AttentionInterface
 from transformers.models.llama.modeling_llama import repeat_kv
 
-from harness.engine import cohort
-from harness.engine import run as engine_run
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
+from harness.engine import engine
+from harness.engine.batch import batch
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
 
 LENGTH, BLOCK, BUDGET = 90, 16, 40
 
@@ -39,14 +39,14 @@ AttentionInterface.register("witness", masked_eager)
 def test_logits_are_those_of_a_model_that_loses_exactly_the_evicted_tokens(name, monkeypatch):
     survivors = []
 
-    class Watched(cohort.Cohort):
+    class Watched(batch.Batch):
         def finish(self):
             super().finish()
             survivors.append([layer.positions[0].clone() for layer in self.cache.layers])
 
-    monkeypatch.setattr(engine_run, "Cohort", Watched)
+    monkeypatch.setattr(engine, "Cohort", Watched)
     model, tokens = tiny_model("llama"), prompt(LENGTH)
-    (outcome,) = Engine(model).perplexity([Row(tokens, policy(name), BUDGET)], Prompting("blocked", BLOCK))
+    (outcome,) = Engine(model).perplexity([Request(tokens, policy(name), BUDGET)], Prompting("blocked", BLOCK))
 
     hidden = torch.zeros(3, 2, LENGTH, LENGTH, dtype=torch.bool)
     for block, layers in enumerate(survivors):

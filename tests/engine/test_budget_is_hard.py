@@ -9,10 +9,10 @@ import torch
 from presets import evicting_in, policy
 from tiny import prompt, tiny_model
 
-from harness.engine import cohort
-from harness.engine import run as engine_run
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
+from harness.engine import engine as engine_run
+from harness.engine.batch import batch
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
 from policies import Policy, Schedule
 from policies.scorer import Stateless
 from policies.tova import TOVA
@@ -31,7 +31,7 @@ def caches(monkeypatch):
     """Every cache that a run allocates, with the most slots ever seen in use."""
     seen = []
 
-    class Watched(cohort.Cohort):
+    class Watched(batch.Batch):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
             self.most = 0
@@ -55,7 +55,7 @@ def test_no_policy_in_any_regime_holds_more_than_it_may(engine, caches, name, fe
     """policies.md T-03."""
     chosen = policy(name)
     budget = 64 if chosen.protect.smallest_budget() > 40 else 40
-    (outcome,) = engine.generate([Row(prompt(LENGTH), chosen, budget, NEW)], feed)
+    (outcome,) = engine.generate([Request(prompt(LENGTH), chosen, budget, NEW)], feed)
     ledger = outcome.ledger
     assert ledger.invalid == ""
     assert ledger.slots_requested == budget
@@ -80,7 +80,7 @@ def test_no_policy_in_any_regime_holds_more_than_it_may(engine, caches, name, fe
 @pytest.mark.parametrize("feed", FEEDS, ids=str)
 def test_dense_holds_everything(engine, caches, feed):
     """policies.md 3.1, T-03."""
-    (outcome,) = engine.generate([Row(prompt(LENGTH), policy("dense"), 0, NEW)], feed)
+    (outcome,) = engine.generate([Request(prompt(LENGTH), policy("dense"), 0, NEW)], feed)
     assert caches[0].most == LENGTH + NEW - 1 == outcome.ledger.slots_kept_max
     assert outcome.ledger.slots_requested == -1
     assert outcome.ledger.invalid == ""
@@ -89,7 +89,7 @@ def test_dense_holds_everything(engine, caches, feed):
 @pytest.mark.parametrize(("name", "feed"), GRID[::3], ids=str)
 def test_positions_stay_unique_and_in_range(engine, caches, name, feed):
     """policies.md T-04."""
-    engine.generate([Row(prompt(LENGTH), policy(name), 64, NEW)], feed)
+    engine.generate([Request(prompt(LENGTH), policy(name), 64, NEW)], feed)
     for layer in caches[0].cache.layers:
         for head in layer.slot_positions[0]:
             held = head[head >= 0]
@@ -133,16 +133,16 @@ class NotANumber(Stateless):
 )
 @pytest.mark.parametrize("feed", FEEDS[1:], ids=str)
 def test_a_broken_policy_is_caught_and_its_neighbour_is_not_harmed(engine, cheat, sentence, feed):
-    honest = Row(prompt(LENGTH, 5), policy("keydiff"), 20, NEW)
+    honest = Request(prompt(LENGTH, 5), policy("keydiff"), 20, NEW)
     alone = engine.generate([honest], feed)[0]
-    caught, neighbour = engine.generate([Row(prompt(LENGTH), cheat, 20, NEW), honest], feed)
+    caught, neighbour = engine.generate([Request(prompt(LENGTH), cheat, 20, NEW), honest], feed)
     assert sentence in caught.ledger.invalid
     assert neighbour.tokens == alone.tokens
     assert neighbour.ledger == replace(alone.ledger)
 
 
 def test_state_is_charged_to_policies_that_carry_it(engine):
-    rows = [Row(prompt(LENGTH), policy(name), 40, NEW) for name in ("h2o", "caote_h2o", "tova")]
+    rows = [Request(prompt(LENGTH), policy(name), 40, NEW) for name in ("h2o", "caote_h2o", "tova")]
     charged = [outcome.ledger.state_bytes for outcome in engine.generate(rows, FEEDS[1])]
     assert charged == [40 * 3 * 2 * 4, 40 * 3 * 2 * 4, 0]
 
@@ -150,7 +150,7 @@ def test_state_is_charged_to_policies_that_carry_it(engine):
 def test_coverage_counts_prompt_tokens_held_anywhere(engine):
     """policies.md T-35."""
     window, keydiff = engine.generate(
-        [Row(prompt(80), policy(name), 20, 1) for name in ("window", "keydiff")], Prompting("one_shot")
+        [Request(prompt(80), policy(name), 20, 1) for name in ("window", "keydiff")], Prompting("one_shot")
     )
     assert window.ledger.coverage == pytest.approx(20 / 80)
     assert 20 / 80 < keydiff.ledger.coverage <= 1
@@ -159,7 +159,7 @@ def test_coverage_counts_prompt_tokens_held_anywhere(engine):
 def test_a_prompt_read_whole_shrinks_to_the_budget_with_the_first_generated_token(engine):
     """policies.md 1.2: prompt eviction `none`, decode eviction `every_step`: one selection from T + 1 to N slots."""
     whole = Policy("late", TOVA(), schedule=Schedule(prompt="never"))
-    rows = [Row(prompt(36), whole, budget, 6) for budget in (20, 12, 64)]
+    rows = [Request(prompt(36), whole, budget, 6) for budget in (20, 12, 64)]
     for row, outcome in zip(rows, engine.generate(rows, Prompting("blocked", 8)), strict=True):
         assert outcome.ledger.invalid == ""
         assert outcome.ledger.slots_kept_mean == min(row.budget, 36 + 5)

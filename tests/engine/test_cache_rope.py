@@ -13,9 +13,9 @@ from reference.engine import simulate
 from reference.presets import make
 from tiny import generated_by_transformers, prompt, tiny_model
 
-from harness.engine.rope import CacheRope
-from harness.engine.rows import EngineError, Prompting, Row
-from harness.engine.run import Engine
+from harness.engine.attention.cache_rope import CacheRope
+from harness.engine.engine import Engine
+from harness.engine.requests.request import EngineError, Prompting, Request
 from policies import DENSE
 
 MODELS = ("llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2")
@@ -26,8 +26,8 @@ MODELS = ("llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2")
 def test_before_the_first_eviction_it_is_the_dense_model(kind, feed):
     """policies.md T-10."""
     model, tokens = tiny_model(kind), prompt(40)
-    inside = [Row(tokens, replace(policy(name), rope="cache"), 60, 12) for name in ("sink", "h2o")]
-    dense = Row(tokens, replace(DENSE, rope="cache"), 0, 12)
+    inside = [Request(tokens, replace(policy(name), rope="cache"), 60, 12) for name in ("sink", "h2o")]
+    dense = Request(tokens, replace(DENSE, rope="cache"), 0, 12)
     expected = generated_by_transformers(model, tokens, 12)
     assert [outcome.tokens for outcome in Engine(model).generate([*inside, dense], feed)] == [expected] * 3
 
@@ -76,7 +76,10 @@ def test_rotating_by_the_difference_equals_rotating_anew(old, new):
 
 def test_both_kinds_of_positions_may_be_asked_for_together():
     """Each row yields what it yields alone."""
-    rows = [Row(prompt(20), policy("sink"), 10, 6), Row(prompt(20), replace(policy("sink"), rope="cache"), 10, 6)]
+    rows = [
+        Request(prompt(20), policy("sink"), 10, 6),
+        Request(prompt(20), replace(policy("sink"), rope="cache"), 10, 6),
+    ]
     engine, feed = Engine(tiny_model("llama")), Prompting("blocked", 8)
     alone = [engine.generate([row], feed)[0] for row in rows]
     assert engine.generate(rows, feed) == alone
@@ -84,6 +87,6 @@ def test_both_kinds_of_positions_may_be_asked_for_together():
 
 
 def test_a_model_without_a_plain_table_is_refused():
-    row = Row(prompt(20), replace(policy("sink"), rope="cache"), 10)
+    row = Request(prompt(20), replace(policy("sink"), rope="cache"), 10)
     with pytest.raises(EngineError, match="choose a policy with rope=absolute"):
         Engine(tiny_model("gemma3_text")).generate([row], Prompting("blocked", 8))

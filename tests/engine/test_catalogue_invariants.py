@@ -9,8 +9,8 @@ import torch
 from survivors import ALL, BUDGET, Survivors, able, generated, unlike_dense
 from tiny import prompt, tiny_model
 
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
 from policies import DENSE
 
 LENGTH, NEW = 56, 4
@@ -50,7 +50,7 @@ def test_survivors_are_unique_and_nested(name, feed):
     """policies.md T-03, T-04: kept positions are unique, from the previous ones and the new chunk, never too many."""
     chosen = ALL[name]
     seen, outcome = generated(chosen, feed, prompt(LENGTH), BUDGET, NEW)
-    chunks = Row(prompt(LENGTH), chosen, BUDGET, NEW).chunks(feed)
+    chunks = Request(prompt(LENGTH), chosen, BUDGET, NEW).chunks(feed)
     ends = [stop for _, stop in chunks] + [LENGTH + i for i in range(1, NEW)]
     before = [[[]] * 2] * 3
     start = 0
@@ -69,7 +69,10 @@ def test_survivors_are_unique_and_nested(name, feed):
 @every
 def test_a_run_leaves_nothing_behind(name, feed):
     """policies.md T-08, T-13: prompt A and then B equals B alone, to the bit: schedules, accumulators, ties."""
-    first, second = Row(prompt(20 + BUDGET, 1), ALL[name], BUDGET, NEW), Row(prompt(LENGTH, 2), ALL[name], BUDGET, NEW)
+    first, second = (
+        Request(prompt(20 + BUDGET, 1), ALL[name], BUDGET, NEW),
+        Request(prompt(LENGTH, 2), ALL[name], BUDGET, NEW),
+    )
     seen = Survivors()
     engine = Engine(tiny_model("llama"), watchers=[seen])
     engine.generate([first], feed)
@@ -98,7 +101,7 @@ def test_nothing_reads_the_future(name, feed):
     tokens, cut = prompt(LENGTH), 48  # a border between blocks, with evictions before it
     changed = [*tokens[:cut], *prompt(LENGTH - cut, 9)]
     one, other = (
-        Engine(tiny_model("llama")).perplexity([Row(t, ALL[name], BUDGET)], feed)[0] for t in (tokens, changed)
+        Engine(tiny_model("llama")).perplexity([Request(t, ALL[name], BUDGET)], feed)[0] for t in (tokens, changed)
     )
     # A prompt read in one pass may add in another order.
     assert one.nll[: cut - 1] == pytest.approx(other.nll[: cut - 1], abs=1e-5)

@@ -19,8 +19,8 @@ from test_other_policies_equal_reference import TOKENS
 from test_other_policies_equal_reference import fastgen as fastgen_pair
 from tiny import prompt
 
-from harness.engine.rows import Prompting
-from harness.profiles.files import read
+from harness.config.head_profiles import read
+from harness.engine.requests.request import Prompting
 from policies import DENSE, Policy, Protect, Schedule
 from policies.buzz import Buzz
 from policies.caote import CAOTE

@@ -16,7 +16,7 @@ from survivors import ALL, able
 from test_other_policies_equal_reference import PAIRS as OTHERS
 from test_other_policies_equal_reference import TOKENS
 
-from harness.engine.rows import Prompting
+from harness.engine.requests.request import Prompting
 from policies import Policy, Protect, Schedule
 from policies.ada import AdaKV
 from policies.allocator import SkipLayers

@@ -11,8 +11,8 @@ from raw import run_layer, run_layers
 from survivors import ALL, BUDGET, Survivors, able, generated
 from tiny import prompt, tiny_model
 
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
 from policies import DENSE
 
 BLOCKS, ONE_SHOT = Prompting("blocked", 16), Prompting("one_shot")
@@ -39,7 +39,7 @@ def test_the_order_of_slots_does_not_matter(name):
     straight, expected = generated(ALL[name], BLOCKS, prompt(LENGTH), BUDGET, NEW)
     seen = Shuffling()
     engine = Engine(tiny_model("llama"), watchers=[seen])
-    (outcome,) = engine.generate([Row(prompt(LENGTH), ALL[name], BUDGET, NEW)], BLOCKS)
+    (outcome,) = engine.generate([Request(prompt(LENGTH), ALL[name], BUDGET, NEW)], BLOCKS)
     assert seen.held == straight.held
     assert outcome.tokens == expected.tokens
     for ours, theirs in zip(seen.logits, straight.logits, strict=True):
@@ -62,7 +62,7 @@ class Dump(Survivors):
 def test_one_dense_prefill_serves_all_one_shot_policies(name):
     """policies.md T-12: caches compressed from a dumped dense prefill are those compressed inside the forward."""
     dump = Dump()
-    Engine(tiny_model("llama"), watchers=[dump]).generate([Row(prompt(LENGTH), DENSE, 0, 1)], ONE_SHOT)
+    Engine(tiny_model("llama"), watchers=[dump]).generate([Request(prompt(LENGTH), DENSE, 0, 1)], ONE_SHOT)
     inside, _ = generated(ALL[name], ONE_SHOT, prompt(LENGTH), BUDGET, 1)
     outside = run_layers(ALL[name], [[layer] for layer in dump.given], BUDGET, 1, ONE_SHOT, tokens=prompt(LENGTH))
     assert [layer[0].kept for layer in outside] == inside.held[0]
@@ -153,6 +153,6 @@ def test_cpu_and_gpu_break_ties_alike():
         for device in ("cpu", "cuda"):
             seen = Survivors()
             engine = Engine(tiny_model("llama").to(device), watchers=[seen])
-            engine.generate([Row([7] * LENGTH, ALL[name], BUDGET, 1)], ONE_SHOT)
+            engine.generate([Request([7] * LENGTH, ALL[name], BUDGET, 1)], ONE_SHOT)
             held.append(seen.held)
         assert held[0] == held[1], name

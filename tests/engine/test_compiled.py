@@ -8,15 +8,15 @@ from presets import policy
 from tiny import prompt, tiny_model
 from torch import _dynamo as dynamo
 
-from harness.engine.compiled import compile_layers
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
+from harness.engine.engine import Engine
+from harness.engine.fast_layers import compile_layers
+from harness.engine.requests.request import Prompting, Request
 
 FEED = Prompting("blocked", 8)
 
 
 def outcomes(model):
-    rows = [Row(prompt(24), policy(name), 12, 4) for name in ("keydiff", "h2o")]
+    rows = [Request(prompt(24), policy(name), 12, 4) for name in ("keydiff", "h2o")]
     return Engine(model).generate(rows, FEED)
 
 

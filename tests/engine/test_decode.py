@@ -10,13 +10,13 @@ import torch
 from presets import evicting_in, policy
 from tiny import prompt, tiny_model
 
-from harness.engine import decode as decoding
-from harness.engine.cohort import Cohort
-from harness.engine.fold import Fold, layers_are_rows, settles_late
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
-from harness.engine.sight import Sight
-from harness.engine.step import Feed
+from harness.engine.attention.mask import AttentionMask
+from harness.engine.batch.batch import Batch
+from harness.engine.batch.evict_all_layers import LayerBatch, evicts_late, layers_are_rows
+from harness.engine.batch.feed import Feed
+from harness.engine.decode import decode_batch
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
 from policies import DENSE
 
 BLOCKED, ONCE = Prompting("blocked", 8), Prompting("one_shot")
@@ -30,18 +30,19 @@ def model():
 
 @pytest.fixture
 def layer_by_layer(monkeypatch):
-    monkeypatch.setattr(Fold, "of", staticmethod(lambda cohort: None))
+    monkeypatch.setattr(LayerBatch, "of", staticmethod(lambda cohort: None))
 
 
-def rows_of(name: str) -> list[Row]:
+def rows_of(name: str) -> list[Request]:
     """Rows of unequal length and budget: some evict from the first step on, some later, some never."""
     return [
-        Row(prompt(length), policy(name), budget, NEW) for length, budget in ((50, 40), (41, 44), (50, 64), (37, 40))
+        Request(prompt(length), policy(name), budget, NEW)
+        for length, budget in ((50, 40), (41, 44), (50, 64), (37, 40))
     ]
 
 
 PRESETS = sorted({*evicting_in(BLOCKED, 40), *evicting_in(ONCE, 40)})
-LATE = [name for name in PRESETS if policy(name).uniform and settles_late(policy(name))]
+LATE = [name for name in PRESETS if policy(name).uniform and evicts_late(policy(name))]
 
 
 def test_what_is_folded():
@@ -56,13 +57,13 @@ def test_what_is_folded():
 @pytest.mark.parametrize("name", ["keydiff", "caote_snapkv"])
 def test_who_sees_what_is_known_while_passes_are_alike(model, name, monkeypatch):
     """Once for each number of filled slots, and once more for steps: not for each pass."""
-    made: list[Sight] = []
+    made: list[AttentionMask] = []
     see = Feed.sight
     monkeypatch.setattr(Feed, "sight", lambda *given, **named: made.append(see(*given, **named)) or made[-1])
-    Engine(model).generate([Row(prompt(64), policy(name), 40, NEW)], BLOCKED)
+    Engine(model).generate([Request(prompt(64), policy(name), 40, NEW)], BLOCKED)
     assert [(sight.fill, sight.chunk) for sight in made] == [*((fill, 8) for fill in range(0, 41, 8)), (40, 1)]
     known = Engine(model).generate(rows_of(name), BLOCKED)
-    monkeypatch.setattr(Cohort, "_sees_as_before", lambda cohort: False)
+    monkeypatch.setattr(Batch, "_sees_as_before", lambda cohort: False)
     for a, b in zip(known, Engine(model).generate(rows_of(name), BLOCKED), strict=True):
         assert (a.tokens, a.ledger) == (b.tokens, b.ledger)
 
@@ -83,10 +84,10 @@ def test_policies_of_both_kinds_are_folded_together(model, monkeypatch, request)
     snapkv = policy("snapkv")
     carrying = replace(snapkv, name="carrying", scorer=replace(snapkv.scorer, window_source="carry"))
     mixed = [*map(policy, ("keydiff", "random", "h2o", "oracle", "snapkv")), carrying, policy("caote_h2o"), DENSE]
-    rows = [Row(prompt(45 + n, n), chosen, 40, NEW) for n, chosen in enumerate(mixed)]
-    folded, of = [], Fold.of
+    rows = [Request(prompt(45 + n, n), chosen, 40, NEW) for n, chosen in enumerate(mixed)]
+    folded, of = [], LayerBatch.of
     monkeypatch.setattr(
-        Fold, "of", staticmethod(lambda cohort: folded.append((cohort.phase, of(cohort))) or folded[-1][1])
+        LayerBatch, "of", staticmethod(lambda cohort: folded.append((cohort.phase, of(cohort))) or folded[-1][1])
     )
     at_once = Engine(model).generate(rows, BLOCKED)
     assert {phase for phase, fold in folded if fold and len(fold.early) == 3} == {"prompt", "decode"}
@@ -95,7 +96,7 @@ def test_policies_of_both_kinds_are_folded_together(model, monkeypatch, request)
 
 
 def test_dense_rows_are_folded_too(model, request):
-    rows = [Row(prompt(length), DENSE, 0, NEW) for length in (50, 44)]
+    rows = [Request(prompt(length), DENSE, 0, NEW) for length in (50, 44)]
     at_once = Engine(model).generate(rows, BLOCKED)
     request.getfixturevalue("layer_by_layer")
     assert at_once == Engine(model).generate(rows, BLOCKED)
@@ -106,10 +107,10 @@ def test_rows_that_finish_leave_and_change_nothing(model, name, monkeypatch):
     """Rows with limits from 1 to 12 tokens in one cohort, against each by itself."""
     feed = next(feed for feed in (BLOCKED, ONCE, Prompting("token_fed")) if name in evicting_in(feed, 40))
     limits = (1, 12, 3, 2, 7, 1, 5)
-    rows = [Row(prompt(48 + n % 3), policy(name), 40, limit) for n, limit in enumerate(limits)]
+    rows = [Request(prompt(48 + n % 3), policy(name), 40, limit) for n, limit in enumerate(limits)]
     widths = []
-    regrouped = decoding.regrouped
-    monkeypatch.setattr(decoding, "regrouped", lambda part: widths.append(len(part[1])) or regrouped(part))
+    regrouped = decode_batch.regrouped
+    monkeypatch.setattr(decode_batch, "regrouped", lambda part: widths.append(len(part[1])) or regrouped(part))
     together = Engine(model).generate(rows, feed)
     assert widths == sorted(widths, reverse=True)
     assert len(widths) >= 2
@@ -121,7 +122,7 @@ def test_rows_that_finish_leave_and_change_nothing(model, name, monkeypatch):
 
 def test_several_policies_leave_a_cohort_one_by_one(model):
     names = ("keydiff", "h2o", "tova", "random", "snapkv")
-    rows = [Row(prompt(48), policy(name), 40, limit) for name in names for limit in (2, 9, 4)]
+    rows = [Request(prompt(48), policy(name), 40, limit) for name in names for limit in (2, 9, 4)]
     together = Engine(model).generate(rows, BLOCKED)
     for row, outcome in zip(rows, together, strict=True):
         (alone,) = Engine(model).generate([row], BLOCKED)
@@ -133,7 +134,7 @@ def test_uniform_rows_outlive_ragged_ones_and_the_other_way_round(model, first):
     """Once half of a cohort has finished, the rest may be of one kind only."""
     names = ("ada_snapkv", "pyramidkv", "keydiff", "snapkv")
     # Prompts of their own: rows that share one lie in a cohort of one kind from the start.
-    rows = [Row(prompt(48, n), policy(name), 40, 2 if name in first else 9) for n, name in enumerate(names)]
+    rows = [Request(prompt(48, n), policy(name), 40, 2 if name in first else 9) for n, name in enumerate(names)]
     together = Engine(model).generate(rows, ONCE)
     for row, outcome in zip(rows, together, strict=True):
         (alone,) = Engine(model).generate([row], ONCE)
@@ -141,30 +142,30 @@ def test_uniform_rows_outlive_ragged_ones_and_the_other_way_round(model, first):
 
 
 def test_a_stop_of_the_row_ends_it_and_is_not_returned(model):
-    (free,) = Engine(model).generate([Row(prompt(30), DENSE, 0, NEW)], BLOCKED)
+    (free,) = Engine(model).generate([Request(prompt(30), DENSE, 0, NEW)], BLOCKED)
     stop = free.tokens[3]
     first = free.tokens.index(stop)
-    (stopped,) = Engine(model).generate([Row(prompt(30), DENSE, 0, NEW, stops=frozenset({stop}))], BLOCKED)
+    (stopped,) = Engine(model).generate([Request(prompt(30), DENSE, 0, NEW, stops=frozenset({stop}))], BLOCKED)
     assert stopped.tokens == free.tokens[:first]
 
 
 @pytest.mark.parametrize("at_least", [1, 4])
 def test_no_stop_is_chosen_among_the_first_tokens(model, at_least):
     """The next best token is taken instead, as transformers does with ``min_new_tokens``."""
-    (free,) = Engine(model).generate([Row(prompt(30), DENSE, 0, NEW)], BLOCKED)
+    (free,) = Engine(model).generate([Request(prompt(30), DENSE, 0, NEW)], BLOCKED)
     stop = free.tokens[0]
     theirs = model.generate(
         torch.tensor([prompt(30)]), min_new_tokens=at_least, max_new_tokens=NEW, do_sample=False, eos_token_id=stop,
         pad_token_id=0,
     )[0, 30:].tolist()  # fmt: skip
-    (ours,) = Engine(model, [stop]).generate([Row(prompt(30), DENSE, 0, NEW, at_least)], BLOCKED)
+    (ours,) = Engine(model, [stop]).generate([Request(prompt(30), DENSE, 0, NEW, at_least)], BLOCKED)
     assert ours.tokens == [token for token in theirs if token != stop]
     assert len(ours.tokens) >= at_least
 
 
 def test_until_ends_a_generation(model):
-    (free,) = Engine(model).generate([Row(prompt(30), DENSE, 0, NEW)], BLOCKED)
-    row = Row(prompt(30), DENSE, 0, NEW, until=lambda said: len(said) == 4)
+    (free,) = Engine(model).generate([Request(prompt(30), DENSE, 0, NEW)], BLOCKED)
+    row = Request(prompt(30), DENSE, 0, NEW, until=lambda said: len(said) == 4)
     (ended,) = Engine(model).generate([row], BLOCKED)
     assert ended.tokens == free.tokens[:4]
 
@@ -172,7 +173,7 @@ def test_until_ends_a_generation(model):
 def test_the_greedy_continuation_is_greedy(model):
     """What a policy generates is what it finds most likely, token by token, in the same state of its cache."""
     for name in ("keydiff", "tova", "h2o"):
-        row = Row(prompt(50), policy(name), 40, 6)
+        row = Request(prompt(50), policy(name), 40, 6)
         (said,) = Engine(model).generate([row], BLOCKED)
         other = [*said.tokens[:-1], (said.tokens[-1] + 1) % model.config.vocab_size]
         follows = Engine(model).follow([replace(row, continuation=c) for c in (said.tokens, other)], BLOCKED)
@@ -187,5 +188,5 @@ def test_the_likelihood_of_a_dense_continuation_is_the_models_own(model):
     text, rest = prompt(40), prompt(52)[40:]
     logits = model(torch.tensor([[*text, *rest]])).logits[0].log_softmax(-1)
     expected = [-float(logits[39 + n, token]) for n, token in enumerate(rest)]
-    (ours,) = Engine(model).follow([Row(text, DENSE, continuation=rest)], BLOCKED)
+    (ours,) = Engine(model).follow([Request(text, DENSE, continuation=rest)], BLOCKED)
     assert ours.nll == pytest.approx(expected, abs=1e-4)  # fp32, other order of sums

@@ -7,8 +7,8 @@ import torch
 from presets import alike_groups, evicting_in, policy, runs_on
 from tiny import ARCHITECTURES, generated_by_transformers, prompt, tiny_model
 
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
 from policies import DENSE
 
 LENGTH, NEW = 45, 12
@@ -34,7 +34,7 @@ def model(request):
 def test_dense_gives_the_tokens_of_generate_whatever_the_blocks(model, feed):
     """policies.md 3.1."""
     tokens = prompt(LENGTH)
-    (outcome,) = Engine(model).generate([Row(tokens, DENSE, max_new_tokens=NEW)], feed)
+    (outcome,) = Engine(model).generate([Request(tokens, DENSE, max_new_tokens=NEW)], feed)
     assert outcome.tokens == generated_by_transformers(model, tokens, NEW)
     assert outcome.ledger.invalid == ""
 
@@ -48,7 +48,7 @@ def test_every_policy_gives_them_too_when_its_budget_holds_everything(model, fee
         able = [n for n in able if n in ONE_OF_EACH_PATH]
     expected = generated_by_transformers(model, tokens, NEW)
     for alike in alike_groups(able):
-        rows = [Row(tokens, policy(name), budget, NEW) for name in alike]
+        rows = [Request(tokens, policy(name), budget, NEW) for name in alike]
         for name, outcome in zip(alike, Engine(model).generate(rows, feed), strict=True):
             assert outcome.tokens == expected, name
             assert outcome.ledger.tokens_evicted == 0, name
@@ -57,7 +57,7 @@ def test_every_policy_gives_them_too_when_its_budget_holds_everything(model, fee
 
 def test_the_model_is_left_as_it_was(model):
     before = model.config._attn_implementation
-    Engine(model).generate([Row(prompt(9), DENSE, max_new_tokens=2)], Prompting())
+    Engine(model).generate([Request(prompt(9), DENSE, max_new_tokens=2)], Prompting())
     assert model.config._attn_implementation == before
 
 
@@ -69,7 +69,7 @@ def test_bfloat16_agrees_with_transformers_in_bfloat16(kind):
     with torch.no_grad():
         logits = model(torch.tensor([tokens])).logits.float().log_softmax(-1)[0]
     expected = -logits[:-1].gather(-1, torch.tensor(tokens[1:])[:, None]).squeeze(-1)
-    (outcome,) = Engine(model).perplexity([Row(tokens, DENSE)], Prompting("blocked", 7))
+    (outcome,) = Engine(model).perplexity([Request(tokens, DENSE)], Prompting("blocked", 7))
     assert torch.tensor(outcome.nll).sub(expected).abs().mean() < 0.05
 
 
@@ -79,6 +79,6 @@ def test_perplexity_without_eviction_is_that_of_one_dense_pass(model, feed):
     with torch.no_grad():
         logits = model(torch.tensor([tokens])).logits.log_softmax(-1)[0]
     expected = -logits[:-1].gather(-1, torch.tensor(tokens[1:])[:, None]).squeeze(-1)
-    (outcome,) = Engine(model).perplexity([Row(tokens, DENSE)], feed)
+    (outcome,) = Engine(model).perplexity([Request(tokens, DENSE)], feed)
     # Sums of 8 to 48 products in another order: a few ulp of numbers around 10.
     torch.testing.assert_close(torch.tensor(outcome.nll), expected, rtol=1e-4, atol=1e-4)

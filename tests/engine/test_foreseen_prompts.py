@@ -8,8 +8,8 @@ import pytest
 from presets import policy
 from tiny import ARCHITECTURES, prompt, tiny_model
 
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
 from policies import Policy
 from policies.hashevict import HashEvict
 
@@ -39,7 +39,7 @@ def test_same_tokens_and_same_ledger(kind, name, token_by_token):
     """policies.md 3.14, T-31."""
     # Unequal lengths, so that padding takes part; one prompt fits its budget and evicts nothing.
     model = tiny_model(kind)
-    rows = [Row(prompt(length, length), NAMED[name], 14, 6) for length in (40, 33, 12)]
+    rows = [Request(prompt(length, length), NAMED[name], 14, 6) for length in (40, 33, 12)]
     assert len(rows[0].chunks(TOKEN_FED)) == 1
     at_once = Engine(model).generate(rows, TOKEN_FED)
     token_by_token()
@@ -53,7 +53,7 @@ def test_same_tokens_and_same_ledger(kind, name, token_by_token):
 def test_same_likelihoods(token_by_token):
     """policies.md 3.14, T-31."""
     model = tiny_model("llama")
-    rows = [Row(prompt(length, length), SMALL, 14) for length in (40, 31)]
+    rows = [Request(prompt(length, length), SMALL, 14) for length in (40, 31)]
     at_once = Engine(model).perplexity(rows, TOKEN_FED)
     token_by_token()
     for fast, slow in zip(at_once, Engine(model).perplexity(rows, TOKEN_FED), strict=True):
@@ -62,5 +62,5 @@ def test_same_likelihoods(token_by_token):
 
 def test_the_peak_is_the_budget(token_by_token):
     """policies.md 3.14, T-31."""
-    (outcome,) = Engine(tiny_model("llama")).generate([Row(prompt(40), SMALL, 14, 6)], TOKEN_FED)
+    (outcome,) = Engine(tiny_model("llama")).generate([Request(prompt(40), SMALL, 14, 6)], TOKEN_FED)
     assert outcome.ledger.slots_peak == outcome.ledger.slots_kept_max == 14

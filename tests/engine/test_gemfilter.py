@@ -11,9 +11,9 @@ from presets import policy
 from reference.gemfilter import select_tokens, token_scores
 from tiny import ARCHITECTURES, generated_by_transformers, prompt, tiny_model
 
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
-from harness.engine.token_filter import _at_layer
+from harness.engine.batch.token_filter import _at_layer
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
 from policies import PolicyError
 from policies.gemfilter import TokenFilter
 
@@ -24,7 +24,7 @@ ONE_SHOT = Prompting("one_shot")
 def test_a_budget_for_everything_is_dense(kind):
     """policies.md 3.10, T-27."""
     model, tokens = tiny_model(kind), prompt(40)
-    (outcome,) = Engine(model).generate([Row(tokens, policy("gemfilter"), 40, 8)], ONE_SHOT)
+    (outcome,) = Engine(model).generate([Request(tokens, policy("gemfilter"), 40, 8)], ONE_SHOT)
     assert outcome.tokens == generated_by_transformers(model, tokens, 8)
     assert outcome.ledger.coverage == 1
 
@@ -39,7 +39,7 @@ def test_it_continues_as_transformers_does_from_the_chosen_tokens_alone(kind):
     assert len(inputs) == 1
     chosen = TokenFilter(1).choose(query, keys, 20)
     expected = generated_by_transformers(model, [tokens[i] for i in chosen], 8)
-    (outcome,) = Engine(model).generate([Row(tokens, policy("gemfilter"), 20, 8)], ONE_SHOT)
+    (outcome,) = Engine(model).generate([Request(tokens, policy("gemfilter"), 20, 8)], ONE_SHOT)
     assert outcome.tokens == expected
     assert outcome.ledger.slots_requested == 20
     assert outcome.ledger.slots_kept_max == 20 + 7
@@ -64,10 +64,10 @@ def test_equal_scores_keep_the_newer():
 def test_a_layer_that_the_model_does_not_have_is_refused():
     deep = replace(policy("gemfilter"), token_filter=TokenFilter(13))
     with pytest.raises(PolicyError, match="layers 0 to 2"):
-        Engine(tiny_model("llama")).generate([Row(prompt(30), deep, 10, 1)], ONE_SHOT)
+        Engine(tiny_model("llama")).generate([Request(prompt(30), deep, 10, 1)], ONE_SHOT)
 
 
 def test_blocks_are_refused():
     """policies.md 3.10."""
     with pytest.raises(PolicyError, match="use prompt=one_shot"):
-        Engine(tiny_model("llama")).generate([Row(prompt(30), policy("gemfilter"), 10, 1)], Prompting("blocked", 8))
+        Engine(tiny_model("llama")).generate([Request(prompt(30), policy("gemfilter"), 10, 1)], Prompting("blocked", 8))

@@ -7,10 +7,10 @@ import torch
 from presets import policy
 from tiny import generated_by_transformers, prompt, tiny_model
 
-from harness.engine import cohort
-from harness.engine import run as engine_run
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
+from harness.engine import engine as engine_run
+from harness.engine.batch import batch
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
 
 LENGTH, NEW, BUDGET = 50, 6, 20
 
@@ -29,7 +29,7 @@ def dense_attention(model, tokens):
 def test_at_its_first_eviction_it_keeps_what_later_queries_of_the_dense_run_attend_to(feed, seen, monkeypatch):
     held = []
 
-    class Watched(cohort.Cohort):
+    class Watched(batch.Batch):
         def finish(self):
             super().finish()
             if self.rows[0].policy.hindsight:
@@ -37,7 +37,7 @@ def test_at_its_first_eviction_it_keeps_what_later_queries_of_the_dense_run_atte
 
     monkeypatch.setattr(engine_run, "Cohort", Watched)
     model, tokens = tiny_model("llama"), prompt(LENGTH)
-    Engine(model).generate([Row(tokens, policy("oracle"), BUDGET, NEW)], feed)
+    Engine(model).generate([Request(tokens, policy("oracle"), BUDGET, NEW)], feed)
     # The last generated token is never fed, so nobody attends from it.
     whole = tokens + generated_by_transformers(model, tokens, NEW)[:-1]
     attention = dense_attention(model, whole)
@@ -50,7 +50,7 @@ def test_at_its_first_eviction_it_keeps_what_later_queries_of_the_dense_run_atte
 def test_it_runs_in_every_regime_and_keeps_its_budget():
     engine = Engine(tiny_model("llama"))
     for feed in (Prompting("blocked", 8), Prompting("one_shot"), Prompting("token_fed")):
-        rows = [Row(prompt(LENGTH), policy(name), BUDGET, NEW) for name in ("oracle", "keydiff")]
+        rows = [Request(prompt(LENGTH), policy(name), BUDGET, NEW) for name in ("oracle", "keydiff")]
         for outcome in engine.generate(rows, feed):
             assert outcome.ledger.invalid == ""
             assert outcome.ledger.slots_kept_max == BUDGET
@@ -58,6 +58,6 @@ def test_it_runs_in_every_regime_and_keeps_its_budget():
 
 def test_it_changes_nothing_for_its_neighbours():
     engine, feed = Engine(tiny_model("llama")), Prompting("blocked", 8)
-    row = Row(prompt(LENGTH, 2), policy("h2o"), BUDGET, NEW)
-    both = engine.generate([Row(prompt(LENGTH), policy("oracle"), BUDGET, NEW), row], feed)
+    row = Request(prompt(LENGTH, 2), policy("h2o"), BUDGET, NEW)
+    both = engine.generate([Request(prompt(LENGTH), policy("oracle"), BUDGET, NEW), row], feed)
     assert both[1].tokens == engine.generate([row], feed)[0].tokens

@@ -17,7 +17,7 @@ from raw import run_layer
 from reference.engine import simulate
 from reference.presets import make
 
-from harness.engine.rows import Prompting
+from harness.engine.requests.request import Prompting
 from policies import Policy, Protect, Schedule
 from policies.allocator import SkipLayers
 from policies.buzz import Buzz

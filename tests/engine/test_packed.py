@@ -8,9 +8,9 @@ from presets import policy
 from tiny import ARCHITECTURES, prompt, tiny_model
 from torch.nn import Linear
 
-from harness.engine.packed import PackedLinear, pack_layers
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
+from harness.engine.engine import Engine
+from harness.engine.fast_layers import PackedLinear, pack_layers
+from harness.engine.requests.request import Prompting, Request
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def test_a_packed_layer_multiplies_as_a_plain_one(shape, bias):
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_packed_layers_give_the_same_tokens_and_ledgers(kind):
     model = tiny_model(kind)
-    rows = [Row(prompt(24), policy(name), 12, 4) for name in ("keydiff", "h2o", "tova")]
+    rows = [Request(prompt(24), policy(name), 12, 4) for name in ("keydiff", "h2o", "tova")]
     plain = Engine(model).generate(rows, Prompting("blocked", 8))
     assert pack_layers(model) == 7 * model.config.num_hidden_layers  # q, k, v, o, gate, up, down
     assert Engine(model).generate(rows, Prompting("blocked", 8)) == plain

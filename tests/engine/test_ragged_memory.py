@@ -6,10 +6,10 @@ import pytest
 from presets import policy
 from tiny import prompt, tiny_model
 
-from harness.engine import cohort
-from harness.engine import run as engine_run
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
+from harness.engine import engine
+from harness.engine.batch import batch
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
 
 LENGTH, BUDGET, NEW = 120, 40, 6
 RAGGED = ["ada_snapkv", "ada_pyramidkv", "pyramidkv", "l2/original", "buzz"]
@@ -19,7 +19,7 @@ RAGGED = ["ada_snapkv", "ada_pyramidkv", "pyramidkv", "l2/original", "buzz"]
 def test_stored_bytes_are_those_of_the_slots_kept(name, monkeypatch):
     sizes = []
 
-    class Watched(cohort.Cohort):
+    class Watched(batch.Batch):
         def finish(self):
             super().finish()
             layers = self.cache.layers
@@ -28,9 +28,9 @@ def test_stored_bytes_are_those_of_the_slots_kept(name, monkeypatch):
             assert stored == self.cache.allocated_bytes()
             sizes.append(stored)
 
-    monkeypatch.setattr(engine_run, "Cohort", Watched)
+    monkeypatch.setattr(engine, "Cohort", Watched)
     (outcome,) = Engine(tiny_model("llama")).generate(
-        [Row(prompt(LENGTH), policy(name), BUDGET, NEW)], Prompting("one_shot")
+        [Request(prompt(LENGTH), policy(name), BUDGET, NEW)], Prompting("one_shot")
     )
     assert outcome.ledger.kv_bytes == max(sizes)
     dense = (LENGTH + NEW - 1) * 3 * 2 * (8 + 8) * 4

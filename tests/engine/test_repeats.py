@@ -10,9 +10,9 @@ import torch
 from presets import evicting_in, policy
 from tiny import ARCHITECTURES, prompt, tiny_model
 
-from harness.engine.repeats import Repeats, on_gpu
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
+from harness.engine.cuda_graphs import CudaGraphRunner, on_gpu
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
 from policies.recency import Recency
 
 BLOCKS = Prompting("blocked", 8)
@@ -26,13 +26,13 @@ REPLAYED = (
 
 
 def rows_of(*names, budget=BUDGET, new=NEW):
-    return [Row(prompt(99, seed), policy(name), budget, new) for name in names for seed in (0, 1)]
+    return [Request(prompt(99, seed), policy(name), budget, new) for name in names for seed in (0, 1)]
 
 
 def engines(model=None, record=tape.record):
     model = model or tiny_model("llama")
     said = []
-    return Engine(model), Engine(model, repeats=Repeats(record, said.append)), said
+    return Engine(model), Engine(model, repeats=CudaGraphRunner(record, said.append)), said
 
 
 @pytest.mark.parametrize("name", UNIFORM)

@@ -8,8 +8,8 @@ import pytest
 from presets import alike_groups, evicting_in, policy
 from tiny import ARCHITECTURES, prompt, tiny_model
 
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
 from policies import DENSE
 
 FEEDS = [Prompting("blocked", 8), Prompting("one_shot"), Prompting("token_fed")]
@@ -24,11 +24,11 @@ def mixtures(feed, length=50):
     """Unequal prompts, unequal budgets, many policies and dense: more different than any real cohort."""
     for number, alike in enumerate(alike_groups(evicting_in(feed, 64))):
         rope = policy(alike[0]).rope
-        rows = [Row(prompt(length - 20, seed), replace(DENSE, rope=rope), max_new_tokens=6) for seed in range(2)]
+        rows = [Request(prompt(length - 20, seed), replace(DENSE, rope=rope), max_new_tokens=6) for seed in range(2)]
         for seed, name in enumerate(alike):
             budget = 64 if policy(name).protect.smallest_budget() > 16 else 16
-            rows.append(Row(prompt(length + seed, number), policy(name), budget, 8))
-            rows.append(Row(prompt(length - 3, seed), policy(name), budget + 3, 5))
+            rows.append(Request(prompt(length + seed, number), policy(name), budget, 8))
+            rows.append(Request(prompt(length - 3, seed), policy(name), budget + 3, 5))
         yield rows
 
 
@@ -53,9 +53,9 @@ def test_perplexity_in_a_batch_agrees_with_one_by_one(engine, feed):
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_both_hold_for_every_architecture(kind):
-    rows = [Row(prompt(41), DENSE, 0, 6)]
+    rows = [Request(prompt(41), DENSE, 0, 6)]
     rows += [
-        Row(prompt(40 + 9 * i, i), policy(name), 36, 6) for i, name in enumerate(["keydiff", "h2o", "caote_snapkv"])
+        Request(prompt(40 + 9 * i, i), policy(name), 36, 6) for i, name in enumerate(["keydiff", "h2o", "caote_snapkv"])
     ]
     engine, feed = Engine(tiny_model(kind)), Prompting("blocked", 7)
     together = engine.generate(rows, feed)
@@ -67,20 +67,22 @@ def test_both_hold_for_every_architecture(kind):
 
 def test_a_sample_after_another_equals_the_sample_alone(engine):
     """policies.md T-13."""
-    first, second = (Row(prompt(60, seed), policy("h2o"), 20, 6) for seed in (1, 2))
+    first, second = (Request(prompt(60, seed), policy("h2o"), 20, 6) for seed in (1, 2))
     fresh = Engine(tiny_model("llama")).generate([second], FEEDS[0])
     engine.generate([first], FEEDS[0])
     assert engine.generate([second], FEEDS[0]) == fresh
 
 
 def test_outcomes_come_in_the_order_of_the_rows(engine):
-    rows = [Row(prompt(20 + 7 * i, i), policy(name), 36, 3) for i, name in enumerate(["tova", "sink", "tova", "h2o"])]
+    rows = [
+        Request(prompt(20 + 7 * i, i), policy(name), 36, 3) for i, name in enumerate(["tova", "sink", "tova", "h2o"])
+    ]
     alone = [engine.generate([row], FEEDS[0])[0].tokens for row in rows]
     assert [outcome.tokens for outcome in engine.generate(rows, FEEDS[0])] == alone
 
 
 def test_a_row_stops_at_the_models_stop_token_without_touching_its_neighbours(engine):
-    rows = [Row(prompt(30, seed), policy("keydiff"), 12, 10) for seed in range(3)]
+    rows = [Request(prompt(30, seed), policy("keydiff"), 12, 10) for seed in range(3)]
     free = engine.generate(rows, FEEDS[0])
     stop = free[1].tokens[4]
     stopping = Engine(engine.model, [stop]).generate(rows, FEEDS[0])

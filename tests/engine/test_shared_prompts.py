@@ -9,9 +9,9 @@ import pytest
 from presets import evicting_in, policy
 from tiny import prompt, tiny_model
 
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
-from harness.engine.sharing import leaves_after, share
+from harness.engine.batch.prefix_sharing import forks_after, plan_sharing
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
 from policies import DENSE
 
 FEEDS = (Prompting("blocked", 8), Prompting("blocked", 1), Prompting("one_shot"), Prompting("token_fed"))
@@ -33,16 +33,16 @@ def model():
     return tiny_model("llama")
 
 
-def rows_under(feed: Prompting) -> list[Row]:
+def rows_under(feed: Prompting) -> list[Request]:
     by_token = feed.regime == "token_fed" or feed.block_size == 1
     rows = [
-        Row(prompt(length), policy(name), budget, NEW)
+        Request(prompt(length), policy(name), budget, NEW)
         for budget in BUDGETS
         for name in evicting_in(feed, budget)
         if not by_token or name in TOKEN_BY_TOKEN
         for length in LENGTHS
     ]
-    return [*rows, *(Row(prompt(length), DENSE, 0, NEW) for length in LENGTHS)]
+    return [*rows, *(Request(prompt(length), DENSE, 0, NEW) for length in LENGTHS)]
 
 
 @pytest.mark.parametrize("feed", FEEDS, ids=str)
@@ -70,7 +70,9 @@ def test_shared_perplexity_equals_separate(model, feed):
 @pytest.mark.parametrize("feed", FEEDS[:1] + FEEDS[2:3], ids=str)
 def test_every_row_reads_the_shared_passes_once(model, feed):
     """Counted where the tokens enter the model."""
-    rows = [Row(prompt(90), policy(name), budget, 0) for name in ("keydiff", "window", "tova") for budget in (33, 64)]
+    rows = [
+        Request(prompt(90), policy(name), budget, 0) for name in ("keydiff", "window", "tova") for budget in (33, 64)
+    ]
     fed: list[int] = []
     hook = model.get_decoder().register_forward_pre_hook(
         lambda module, args, kwargs: fed.append(kwargs["input_ids"].numel()), with_kwargs=True
@@ -86,7 +88,7 @@ def test_every_row_reads_the_shared_passes_once(model, feed):
 @pytest.mark.parametrize("feed", FEEDS[:1] + FEEDS[2:3], ids=str)
 def test_the_output_head_waits_for_the_end_of_a_prompt(model, feed):
     """Nobody asks what follows a block in the middle of a prompt."""
-    rows = [Row(prompt(length), policy("keydiff"), 33, 4) for length in (90, 70)]
+    rows = [Request(prompt(length), policy("keydiff"), 33, 4) for length in (90, 70)]
     heads: list[int] = []
     hook = model.get_output_embeddings().register_forward_hook(lambda *_: heads.append(1))
     Engine(model, share_prompts=False).generate(rows, feed)
@@ -96,17 +98,17 @@ def test_the_output_head_waits_for_the_end_of_a_prompt(model, feed):
 
 
 def test_rows_leave_with_their_first_eviction():
-    row = Row(prompt(90), policy("keydiff"), 33, 2)
-    assert leaves_after(row, Prompting("blocked", 8)) == 4  # tokens 32 to 40
-    assert leaves_after(replace(row, budget=90), Prompting("blocked", 8)) == 11  # never in the prompt
-    assert leaves_after(row, Prompting("token_fed")) == 1
-    assert leaves_after(replace(row, policy=DENSE), Prompting("blocked", 8)) == 11
+    row = Request(prompt(90), policy("keydiff"), 33, 2)
+    assert forks_after(row, Prompting("blocked", 8)) == 4  # tokens 32 to 40
+    assert forks_after(replace(row, budget=90), Prompting("blocked", 8)) == 11  # never in the prompt
+    assert forks_after(row, Prompting("token_fed")) == 1
+    assert forks_after(replace(row, policy=DENSE), Prompting("blocked", 8)) == 11
     first = replace(row, policy=policy("hashevict"))
-    assert leaves_after(first, Prompting("blocked", 1)) == 32  # before the token that needs room
-    assert leaves_after(first, Prompting("token_fed")) is None  # read in one pass, with deaths foreseen
+    assert forks_after(first, Prompting("blocked", 1)) == 32  # before the token that needs room
+    assert forks_after(first, Prompting("token_fed")) is None  # read in one pass, with deaths foreseen
 
 
 def test_who_is_alone_shares_nothing():
-    rows = [Row(prompt(30, seed), policy("keydiff"), 16, 2) for seed in range(3)]
-    assert not share(rows, Prompting("blocked", 8)).families
-    assert share([*rows, rows[0]], Prompting("blocked", 8)).families[0].prompts == (0,)
+    rows = [Request(prompt(30, seed), policy("keydiff"), 16, 2) for seed in range(3)]
+    assert not plan_sharing(rows, Prompting("blocked", 8)).families
+    assert plan_sharing([*rows, rows[0]], Prompting("blocked", 8)).families[0].prompts == (0,)

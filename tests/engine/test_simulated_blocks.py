@@ -13,8 +13,8 @@ from tiny import generated_by_transformers, prompt, tiny_model
 from transformers import AttentionInterface
 from transformers.models.llama.modeling_llama import repeat_kv
 
-from harness.engine.rows import EngineError, Prompting, Row
-from harness.engine.run import Engine
+from harness.engine.engine import Engine
+from harness.engine.requests.request import EngineError, Prompting, Request
 from policies import PolicyError
 
 LENGTH, BLOCK, BUDGET = 90, 16, 40
@@ -74,7 +74,7 @@ def test_a_row_does_not_depend_on_its_company():
     """Prompts of several lengths, budgets and policies together, the dense one among them."""
     engine = Engine(tiny_model("llama"))
     rows = [
-        Row(prompt(length), policy(name), budget, 6)
+        Request(prompt(length), policy(name), budget, 6)
         for name in ("h2o", "keydiff", "dense")
         for length, budget in ((90, 40), (61, 20), (90, 24))
     ]
@@ -95,6 +95,6 @@ def test_what_one_block_holds_is_what_true_blocks_hold():
 
 def test_policies_that_read_prompts_whole_are_refused():
     with pytest.raises(PolicyError, match="use prompt=one_shot"):
-        Engine(tiny_model("llama")).generate([Row(prompt(50), policy("kvec/testbed"), 40, 1)], SIMULATED)
+        Engine(tiny_model("llama")).generate([Request(prompt(50), policy("kvec/testbed"), 40, 1)], SIMULATED)
     with pytest.raises(EngineError, match="Known: blocked, one_shot, token_fed, simulated"):
         Prompting("acted")  # type: ignore[arg-type]

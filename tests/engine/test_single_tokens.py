@@ -6,28 +6,28 @@ import pytest
 import tiny
 from presets import policy
 
-from harness.engine import fold
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
+from harness.engine.batch import evict_all_layers
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
 
 BLOCKS, BUDGET, NEW = Prompting("blocked", 8), 40, 9
 
 
 def generated(*names):
-    rows = [Row(tiny.prompt(70, seed), policy(name), BUDGET, NEW) for name in names for seed in (0, 1)]
+    rows = [Request(tiny.prompt(70, seed), policy(name), BUDGET, NEW) for name in names for seed in (0, 1)]
     return Engine(tiny.tiny_model("llama")).generate(rows, BLOCKS)
 
 
 @pytest.fixture
 def opened(monkeypatch):
     """Calls of `attend_openly`, one for each layer and step."""
-    calls, real = [], fold.attend_openly
+    calls, real = [], evict_all_layers.attend_openly
 
     def counted(*given):
         calls.append(given[0].shape)
         return real(*given)
 
-    monkeypatch.setattr(fold, "attend_openly", counted)
+    monkeypatch.setattr(evict_all_layers, "attend_openly", counted)
     return calls
 
 
@@ -36,7 +36,7 @@ def test_tokens_and_ledgers_are_those_of_the_fused_kernel(name, opened, monkeypa
     in_the_open = generated(name)
     assert len(opened) >= 3 * (NEW - 2)  # of three layers; the last token is not fed
     assert all(shape[2] == 1 for shape in opened)
-    monkeypatch.setattr(fold.Fold, "_in_the_open", lambda self, query: False)
+    monkeypatch.setattr(evict_all_layers.LayerBatch, "_in_the_open", lambda self, query: False)
     assert generated(name) == in_the_open
 
 

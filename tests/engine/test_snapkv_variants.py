@@ -11,8 +11,8 @@ from reference.engine import simulate
 from reference.presets import make
 from tiny import prompt, tiny_model
 
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
 from policies import Policy, PolicyError, Protect
 from policies.snapkv import SnapKV
 
@@ -72,7 +72,7 @@ def test_carried_queries_are_counted_as_state():
     """5.2: w queries of every query head, and the places of their tokens, in every layer."""
     model = tiny_model("llama")
     policy = Policy("carry", SnapKV(window=8, window_source="carry"), protect=Protect(recent=8))
-    (outcome,) = Engine(model).generate([Row(prompt(40), policy, 16, 3)], Prompting("blocked", 8))
+    (outcome,) = Engine(model).generate([Request(prompt(40), policy, 16, 3)], Prompting("blocked", 8))
     config = model.config
     queries = 8 * config.num_attention_heads * config.head_dim * 4
     assert outcome.ledger.state_bytes == config.num_hidden_layers * (queries + 8 * 8)
@@ -82,7 +82,7 @@ def test_rows_do_not_disturb_each_other_while_they_carry():
     """A row that waits in a cohort keeps its window: batch = single."""
     engine = Engine(tiny_model("llama"))
     policy = Policy("carry", SnapKV(window=8, window_source="carry"), protect=Protect(recent=8))
-    rows = [Row(prompt(length, 1), policy, 16, 9) for length in (23, 60, 41)]
+    rows = [Request(prompt(length, 1), policy, 16, 9) for length in (23, 60, 41)]
     feed = Prompting("blocked", 8)
     assert [o.tokens for o in engine.generate(rows, feed)] == [engine.generate([r], feed)[0].tokens for r in rows]
 

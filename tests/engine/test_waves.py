@@ -9,8 +9,8 @@ import pytest
 from presets import evicting_in, policy
 from tiny import prompt, tiny_model
 
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
 from policies import DENSE
 
 BLOCKED, ONCE, FED = Prompting("blocked", 8), Prompting("one_shot"), Prompting("token_fed")
@@ -23,7 +23,7 @@ def model():
     return tiny_model("llama")
 
 
-def by_itself(model, row: Row, feed: Prompting):
+def by_itself(model, row: Request, feed: Prompting):
     (outcome,) = Engine(model).generate([row], feed)
     return outcome
 
@@ -35,7 +35,7 @@ def by_itself(model, row: Row, feed: Prompting):
 )  # fmt: skip
 def test_every_row_says_and_holds_what_it_does_alone(model, name):
     feed = next(feed for feed in (BLOCKED, ONCE, FED) if name in evicting_in(feed, 40))
-    rows = [Row(prompt(48 + n % 5, n), policy(name), 40, limit) for n, limit in enumerate(LIMITS)]
+    rows = [Request(prompt(48 + n % 5, n), policy(name), 40, limit) for n, limit in enumerate(LIMITS)]
     assert Engine(model).generate(rows, feed, waves=WAVES) == [by_itself(model, row, feed) for row in rows]
 
 
@@ -44,7 +44,7 @@ def test_policies_budgets_and_shared_prompts_of_several_waves(model):
     carrying = replace(policy("snapkv"), scorer=replace(policy("snapkv").scorer, window_source="carry"))
     mixed = [*map(policy, ("keydiff", "h2o", "oracle", "tova")), carrying, DENSE]
     rows = [
-        Row(prompt(90, wave), chosen, budget, LIMITS[(n + 3 * wave) % len(LIMITS)])
+        Request(prompt(90, wave), chosen, budget, LIMITS[(n + 3 * wave) % len(LIMITS)])
         for wave in range(3)
         for n, chosen in enumerate(mixed[wave:] + mixed[:wave])
         for budget in (36, 70)
@@ -55,13 +55,13 @@ def test_policies_budgets_and_shared_prompts_of_several_waves(model):
 
 def test_ragged_rows_of_several_policies(model):
     names = ("ada_snapkv", "pyramidkv", "snapkv/kvec")
-    rows = [Row(prompt(48, n), policy(names[n % 3]), 40, limit) for n, limit in enumerate(LIMITS)]
+    rows = [Request(prompt(48, n), policy(names[n % 3]), 40, limit) for n, limit in enumerate(LIMITS)]
     assert Engine(model).generate(rows, ONCE, waves=WAVES) == [by_itself(model, row, ONCE) for row in rows]
 
 
 def test_continuations_come_in_waves_too(model):
     rows = [
-        Row(prompt(48, n), policy("h2o"), 40, continuation=prompt(limit, 100 + n)) for n, limit in enumerate(LIMITS)
+        Request(prompt(48, n), policy("h2o"), 40, continuation=prompt(limit, 100 + n)) for n, limit in enumerate(LIMITS)
     ]
     together = Engine(model).follow(rows, BLOCKED, waves=WAVES)
     for row, outcome in zip(rows, together, strict=True):
@@ -78,8 +78,8 @@ def test_rows_that_wait_are_not_mistaken_for_others_once_their_widest_has_left(m
         for wave in range(3)
         for n, until in enumerate(ends)
         for row in (
-            Row(prompt(52, 2 * wave + n), DENSE, 0, 14 if until else 11, until=until),
-            Row(prompt(52, 2 * wave + n), policy("keydiff"), 40, 5 + 3 * n),
+            Request(prompt(52, 2 * wave + n), DENSE, 0, 14 if until else 11, until=until),
+            Request(prompt(52, 2 * wave + n), policy("keydiff"), 40, 5 + 3 * n),
         )
     ]
     assert Engine(model).generate(rows, BLOCKED, waves=[4, 4, 4]) == [by_itself(model, row, BLOCKED) for row in rows]
@@ -96,7 +96,7 @@ def passes(model, monkeypatch, rows, waves):
 
 
 def test_places_are_taken_at_once_and_two_waves_are_held_at_most(model, monkeypatch):
-    rows = [Row(prompt(48, n), policy("keydiff"), 40, limit) for n, limit in enumerate((2, 2, 2, 20) * 4)]
+    rows = [Request(prompt(48, n), policy("keydiff"), 40, limit) for n, limit in enumerate((2, 2, 2, 20) * 4)]
     each_alone = sum(len(passes(model, monkeypatch, rows[n : n + 4], ())) for n in range(0, 16, 4))
     widths = passes(model, monkeypatch, rows, [4, 4, 4, 4])
     assert max(widths) == 8

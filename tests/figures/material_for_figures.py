@@ -12,12 +12,12 @@ import pandas as pd
 from diagnostics.runs import LENGTH, frames, model, policy
 from engine.tiny import prompt
 
-from harness.diagnostics import diagnose
-from harness.engine.rows import Prompting
-from harness.figures.catalogue import FIGURES
-from harness.figures.points import wanted
-from harness.origin import fingerprint
-from harness.store import Store
+from harness.analysis.diagnostics import diagnose
+from harness.config import identity
+from harness.engine.requests.request import Prompting
+from harness.papers.figures.figure_data import figure_cells
+from harness.papers.figures.figure_index import FIGURES
+from harness.store.store import Store
 
 SAMPLES = 3
 METRICS = {
@@ -34,7 +34,7 @@ DIAGNOSTICS = sorted({name for plan in FIGURES.values() for name in plan.inside.
 
 def keys_of(paper: str, item: str, scale: str) -> list[tuple]:
     """What the figure's cells are called, the reference lines beside them; of long lists one budget a task."""
-    asked = wanted(paper, FIGURES[paper, item].rows_of or item, scale)
+    asked = figure_cells(paper, FIGURES[paper, item].rows_of or item, scale)
     keys = list(asked.keys)
     if len(keys) > 40:
         keys = list({(key[0], key[1]): key for key in keys}.values())
@@ -48,7 +48,7 @@ def cell_of(key: tuple, name: str, scale: str) -> dict:
     share = {"share": 0.5, "share_of": key[3], "slots": None} if key[3] else {"share": None, "slots": 1}
     labels = dict(zip(("policy", "task", "budget", "prompt", "block_size"), (*key[:3], *key[4:]), strict=True))
     config = {"policy": key[0], "budget": share, "task": {}, "key": list(key), "model": name}
-    return {**labels, "model": name, "config": config, "cell_id": fingerprint.of_data(config)[:16], "dtype": "float32"}
+    return {**labels, "model": name, "config": config, "cell_id": identity.hash_data(config)[:16], "dtype": "float32"}
 
 
 def rows_of(keys: Iterable[tuple], scale: str) -> pd.DataFrame:
@@ -91,7 +91,7 @@ def store_with_diagnostics(folder: Path, figures: Iterable[tuple[str, str]], sca
     store = Store(folder / "diagnostics")
     needed: dict[tuple, set[str]] = {}
     for figure in figures:
-        for key in wanted(*figure, scale).keys:
+        for key in figure_cells(*figure, scale).keys:
             needed.setdefault(key, {"text"}).update(FIGURES[figure].inside.diagnostics)
     for number, (key, names) in enumerate(needed.items()):
         cell = cell_of(key, "testbed" if scale == "mini" else "llama3-8b", scale)

@@ -8,14 +8,12 @@ import pandas as pd
 import pytest
 from figures.material_for_figures import keys_of, rows_of, store_with_diagnostics
 
+from harness.config.policy import preset
 from harness.errors import UserError
-from harness.figures import drawn, place
-from harness.figures.catalogue import FIGURES
-from harness.figures.material import natural
-from harness.figures.points import SCALES, wanted
-from harness.published import PAPERS, items
-from harness.settings.policy_config import preset
-from harness.store import Store
+from harness.papers.figures.figure_data import SCALES, figure_cells, natural
+from harness.papers.figures.figure_index import FIGURES, drawn, place
+from harness.papers.published import PAPERS, items
+from harness.store.store import Store
 
 LISTED = [(paper, item) for paper in PAPERS for item in items(paper)["item"] if item.startswith("Figure")]
 INSIDE = [key for key, plan in FIGURES.items() if plan.inside.diagnostics]
@@ -76,7 +74,7 @@ def test_every_drawing_stands_alone_and_names_samples_and_units(gallery):
 def test_the_same_rows_give_the_same_bytes_and_another_score_another_figure(figure, gallery, rows, store):
     again = drawn(*figure, rows, store)
     assert again == gallery[figure].drawing
-    task, policy = (wanted(*figure, "mini").values(name)[0] for name in ("task", "policy"))
+    task, policy = (figure_cells(*figure, "mini").values(name)[0] for name in ("task", "policy"))
     own = rows[(rows["task"] == task) & (rows["policy"] == policy)].index[0]
     changed = rows.copy()
     changed.loc[own, "value"] = 1 - changed.loc[own, "value"]
@@ -132,7 +130,7 @@ def test_without_rows_and_diagnostics_the_reason_names_the_command(tmp_path):
         "`python -m harness +exp=buzz/figure_5 scale=mini`" in place("buzz", "Figure 5", pd.DataFrame(), nothing).reason
     )
     reason = place("kvec", "Figure 4", pd.DataFrame(), nothing).reason
-    assert "`python -m harness.figures paper=kvec item=figure_4 scale=mini`" in reason
+    assert "`python -m harness figures paper=kvec item=figure_4 scale=mini`" in reason
     assert "illustration" in place("keydiff", "Figure 3", pd.DataFrame(), nothing).reason
 
 
@@ -147,7 +145,7 @@ def test_presets_are_called_as_rows_call_them():
         for figure in FIGURES
         if not FIGURES[figure].rows_of
         for scale in SCALES
-        for key in wanted(*figure, scale).keys
+        for key in figure_cells(*figure, scale).keys
     }
     own = {"buzz/ratio", "fastgen/", "kvec/no_"}  # named by the experiment itself
     for name in asked:

@@ -1,4 +1,4 @@
-"""``python -m harness.figures``: diagnostics are measured once, then figures are drawn from what is stored."""
+"""``python -m harness figures``: diagnostics are measured once, then figures are drawn from what is stored."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import sys
 
 import pytest
 
-from harness.figures import __main__ as command
+from harness.cli import main as command_line
 
 
 @pytest.fixture
 def call(monkeypatch, tmp_path, capfd):
     def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["harness.figures", *arguments, f"results_dir={tmp_path}"])
+        monkeypatch.setattr(sys, "argv", ["harness", "figures", *arguments, f"results_dir={tmp_path}"])
         code = 0
         try:
-            command.main()
+            command_line.main()
         except SystemExit as end:
             code = int(end.code or 0)
         return code, *capfd.readouterr()

@@ -8,21 +8,21 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from harness import runner
-from harness.cells import Cell
-from harness.engine.hearing import NextLogits
-from harness.engine.hook import slots_enabled
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
+from harness.config.cell import Cell
+from harness.config.experiments import CONF
+from harness.engine.batch.hook import slots_enabled
+from harness.engine.decode.logits import NextLogits
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
 from harness.errors import UserError
-from harness.listing import CONF
-from harness.planning import plan as planning
-from harness.planning.memory import Footprint, Load, out_of_memory
-from harness.planning.plan import plan
-from harness.samples.prompts import Prompts
-from harness.store import Store
-from harness.terminal import Progress
-from harness.workers.terms import Terms
+from harness.runner import plan as planning
+from harness.runner import worker
+from harness.runner.memory import Footprint, MemoryLoad, out_of_memory
+from harness.runner.plan import plan
+from harness.runner.progress import Progress
+from harness.runner.run_settings import RunSettings
+from harness.runner.samples import Prompts
+from harness.store.store import Store
 from policies import DENSE
 
 # Prompts that end in different blocks (of 128) are not read together: 300 tokens, more or less, end in the third.
@@ -44,7 +44,7 @@ def test_samples_stay_whole_and_memory_bounds_the_batch(tmp_path):
     work = planned(tmp_path, "task.max_new_tokens=2")  # fewer than blocks: such rows do not come in waves
     (everything,) = work.batches(2**40)
     assert len(everything) == 2 * 3
-    load, bytes_of_first = Load(work.footprint), []
+    load, bytes_of_first = MemoryLoad(work.footprint), []
     for job in everything[:3]:
         load = load.with_row(job.row, job.cell.prompting)
         bytes_of_first.append(load.bytes)
@@ -58,7 +58,7 @@ def test_samples_stay_whole_and_memory_bounds_the_batch(tmp_path):
 def test_what_is_shared_is_counted_once(tmp_path):
     (batch,) = planned(tmp_path).batches(2**40)
     first, second = (job for job in batch if job.sample.id == batch[0].sample.id)
-    alone = Load(Footprint.of(first.cell.model.config(), "float32")).with_row(first.row, first.cell.prompting)
+    alone = MemoryLoad(Footprint.of(first.cell.model.config(), "float32")).with_row(first.row, first.cell.prompting)
     both = alone.with_row(second.row, second.cell.prompting)
     assert both.slots == alone.slots + second.row.capacity + first.cell.prompting.block_size
     assert sum(both.shared.values()) == max(sum(alone.shared.values()), 128 + 128)  # up to the block past 128 slots
@@ -68,9 +68,9 @@ def test_slots_of_the_plan_are_the_bytes_that_are_allocated():
     """The formula's slots against `tensor.nbytes`: K, V and positions of N + B slots in every layer."""
     model = cells()[0].model.load("cpu")
     engine = Engine(model)
-    row, prompting = Row(list(range(3, 43)), DENSE, 0, 8), Prompting("blocked", 16)
+    row, prompting = Request(list(range(3, 43)), DENSE, 0, 8), Prompting("blocked", 16)
     cohort = engine.cohort([row], prompting)
-    load = Load(Footprint.of(model.config, "float32")).with_row(row, prompting)
+    load = MemoryLoad(Footprint.of(model.config, "float32")).with_row(row, prompting)
     with torch.inference_mode(), slots_enabled(model):
         engine.read_prompts(cohort, NextLogits.of(1))
     held = sum(t.nbytes for layer in cohort.cache.layers for t in (layer.keys, layer.values, layer.positions))
@@ -88,9 +88,9 @@ def test_a_batch_that_does_not_fit_is_halved_and_loses_nothing(tmp_path, monkeyp
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return whole(self, rows, *rest)
 
-    untroubled = runner.run(both, tmp_path / "a", "cpu", Prompts(), Progress(shown=False)).rows()
+    untroubled = worker.run(both, tmp_path / "a", "cpu", Prompts(), Progress(shown=False)).rows()
     monkeypatch.setattr(Engine, "generate", short_of_memory)
-    troubled = runner.run(both, tmp_path / "b", "cpu", Prompts(), Progress(shown=False)).rows()
+    troubled = worker.run(both, tmp_path / "b", "cpu", Prompts(), Progress(shown=False)).rows()
     assert asked[:3] == [6, 3, 1]
     columns = ["cell_id", "sample_id", "metric", "value", "prediction", "slots_kept_max"]
     sort = ["cell_id", "sample_id", "metric"]
@@ -121,7 +121,9 @@ def test_rows_in_waves_are_those_of_one_batch(tmp_path, monkeypatch):
         Engine, "generate", lambda *call: asked.append(call[4] if len(call) > 4 else ()) or generate(*call)
     )
     found = {
-        rows: runner.run(both, tmp_path / f"{rows}", "cpu", Prompts(), Progress(shown=False), Terms(batch_rows=rows))
+        rows: worker.run(
+            both, tmp_path / f"{rows}", "cpu", Prompts(), Progress(shown=False), RunSettings(batch_rows=rows)
+        )
         for rows in (4, 64)
     }
     assert asked == [[2] * 5, [10]]
@@ -136,7 +138,7 @@ def test_a_single_row_that_does_not_fit_is_one_sentence(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Engine, "generate", never)
     with pytest.raises(UserError, match="does not fit into memory"):
-        runner.run(cells()[:1], tmp_path, "cpu", Prompts(), Progress(shown=False))
+        worker.run(cells()[:1], tmp_path, "cpu", Prompts(), Progress(shown=False))
 
 
 def test_other_errors_are_not_taken_for_missing_memory():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from harness.config.budget import Budget
 from harness.errors import UserError
-from harness.settings.budget import Budget
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from harness import model_files
-from harness.cells import Cell
-from harness.listing import CONF
-from harness.origin import fingerprint, sources
+from harness.config import identity, model_files, source_code
+from harness.config.cell import Cell
+from harness.config.experiments import CONF
 
 
 def cell(*overrides: str) -> Cell:
@@ -67,8 +66,10 @@ def test_the_configuration_is_kept_beside_the_identity():
 
 def edited(monkeypatch, file: str) -> None:
     """As if the code in this file of ours were another."""
-    real = sources.of_code
-    monkeypatch.setattr(sources, "of_code", lambda path: "edited" if path == sources.ROOT / file else real(path))
+    real = source_code.hash_code
+    monkeypatch.setattr(
+        source_code, "hash_code", lambda path: "edited" if path == source_code.ROOT / file else real(path)
+    )
 
 
 SAMPLES = ["asking", "continuations", "prompts", "rows", "stopping", "wording"]
@@ -77,8 +78,8 @@ SAMPLES = ["asking", "continuations", "prompts", "rows", "stopping", "wording"]
 @pytest.mark.parametrize(
     "file",
     [
-        *(f"harness/samples/{name}.py" for name in SAMPLES), "harness/settings/budget.py", "harness/models.py",
-        "harness/engine/run.py", "policies/keydiff.py", "policies/scorer.py", "policies/selection.py",
+        *(f"harness/samples/{name}.py" for name in SAMPLES), "harness/config/budget.py", "harness/config/model.py",
+        "harness/engine/engine.py", "policies/keydiff.py", "policies/scorer.py", "policies/selection.py",
         "policies/view.py", "tasks/niah.py", "tasks/haystack.py", "tasks/base.py",
     ],
 )  # fmt: skip
@@ -92,8 +93,8 @@ def test_code_between_configuration_and_rows_changes_the_cell(monkeypatch, file)
     "file",
     [
         "policies/caote.py", "policies/h2o.py", "policies/registry.py", "tasks/ruler/task.py", "tasks/__init__.py",
-        "harness/runner.py", "harness/planning/plan.py", "harness/planning/memory.py", "harness/store/runs.py",
-        "harness/sweep.py",
+        "harness/runner/worker.py", "harness/runner/plan.py", "harness/runner/memory.py", "harness/store/store.py",
+        "harness/runner/sweep.py",
     ],
 )  # fmt: skip
 def test_code_that_this_cell_does_not_run_through_does_not(monkeypatch, file):
@@ -110,8 +111,8 @@ def test_two_versions_of_a_policy_are_two_cells_and_other_policies_stay(monkeypa
 
 
 def test_every_module_of_policies_that_the_engine_uses_is_part_of_every_cell():
-    engine = sorted((sources.ROOT / "harness/engine").glob("*.py"))
-    used = {name for file in engine for name in sources.imports(f"harness.engine.{file.stem}")}
+    engine = sorted((source_code.ROOT / "harness/engine").glob("*.py"))
+    used = {name for file in engine for name in source_code.imported_modules(f"harness.engine.{file.stem}")}
     files = {f"{name.replace('.', '/')}.py" for name in used if name.startswith("policies.")}
     assert files
     assert files <= set(cell("policy=window").code["policy"])
@@ -119,35 +120,35 @@ def test_every_module_of_policies_that_the_engine_uses_is_part_of_every_cell():
 
 def test_a_model_that_is_measured_again_is_the_same_model(tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    before = model_files.version(str(tmp_path), None)
+    before = model_files.model_version(str(tmp_path), None)
     for dense in ("1.0", "0.9"):
         (tmp_path / "numbers.json").write_text(dense)
-        fingerprint.of_files.cache_clear()
-        assert model_files.version(str(tmp_path), None) == before
+        identity.hash_files.cache_clear()
+        assert model_files.model_version(str(tmp_path), None) == before
 
 
 def test_other_weights_in_the_same_folder_are_another_model(tmp_path):
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(b"one")
-    before = model_files.version(str(tmp_path), None)
-    fingerprint.of_files.cache_clear()
+    before = model_files.model_version(str(tmp_path), None)
+    identity.hash_files.cache_clear()
     weights.write_bytes(b"two")
-    assert model_files.version(str(tmp_path), None) != before
+    assert model_files.model_version(str(tmp_path), None) != before
 
 
 def test_large_weights_of_the_same_size_are_told_apart(tmp_path, monkeypatch):
-    monkeypatch.setattr(fingerprint, "WHOLE_FILE_LIMIT", 1000)
+    monkeypatch.setattr(identity, "WHOLE_FILE_LIMIT", 1000)
     found = set()
     for name, fill in (("a", b"\0"), ("b", b"\1")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.safetensors").write_bytes(fill * 10**6)
-        found.add(fingerprint.of_files((tmp_path / name / "model.safetensors",)))
+        found.add(identity.hash_files((tmp_path / name / "model.safetensors",)))
     assert len(found) == 2
 
 
 def test_a_branch_of_the_hub_is_named_by_the_commit_that_lies_here(tmp_path, monkeypatch):
     snapshot = tmp_path / "snapshots" / "0123abcd" / "config.json"
     monkeypatch.setattr(model_files, "try_to_load_from_cache", lambda *_, **__: str(snapshot))
-    assert model_files.version("org/model", None) == {"hub": "org/model", "revision": "0123abcd"}
+    assert model_files.model_version("org/model", None) == {"hub": "org/model", "revision": "0123abcd"}
     monkeypatch.setattr(model_files, "try_to_load_from_cache", lambda *_, **__: None)
-    assert model_files.version("org/model", "v2") == {"hub": "org/model", "revision": "v2"}
+    assert model_files.model_version("org/model", "v2") == {"hub": "org/model", "revision": "v2"}

@@ -1,11 +1,11 @@
-"""`python -m harness.cells`: what a cell is made of, and why two differ."""
+"""`python -m harness.config.cell`: what a cell is made of, and why two differ."""
 
 from __future__ import annotations
 
 import pytest
 from harness_stores import description, opened
 
-from harness.compare_cells import main
+from harness.cli.cells import main
 
 
 def made(selection: str, view: str = "aa", **more) -> dict:
@@ -20,7 +20,7 @@ def asked(tmp_path, capsys):
     _, ids = opened(tmp_path, made("11"), made("22"), made("11", slots=128))
 
     def ask(*words: str) -> str:
-        main([*words, "--results-dir", str(tmp_path)])
+        main([*words, f"results_dir={tmp_path}"])
         return capsys.readouterr().out
 
     return ask, ids

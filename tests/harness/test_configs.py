@@ -12,10 +12,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 import tasks
-from harness.cells import Cell
-from harness.listing import CONF, names
-from harness.models import ModelSpec
-from harness.settings.policy_config import policy_from
+from harness.config.cell import Cell
+from harness.config.experiments import CONF, option_names
+from harness.config.model import ModelSpec
+from harness.config.policy import policy_from
 
 
 @cache  # composed once for all tests, which read it only
@@ -24,7 +24,7 @@ def composed(*overrides: str, with_hydra: bool = False):
         return compose("config", overrides=list(overrides), return_hydra_config=with_hydra)
 
 
-PRESETS = [name for name in names("policy") if name != "outside"]  # `outside` is a form to fill in
+PRESETS = [name for name in option_names("policy") if name != "outside"]  # `outside` is a form to fill in
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -48,20 +48,20 @@ def test_the_smoke_experiment_runs_every_preset_once():
     }
 
 
-@pytest.mark.parametrize("name", names("task"))
+@pytest.mark.parametrize("name", option_names("task"))
 def test_every_task_builds_under_its_name(name):
     config = OmegaConf.to_container(composed(f"task={name}"), resolve=True)["task"]
     # A folder of presets is named after its task; the tasks of the mini suite are named after their files.
     assert tasks.build(**config).name in (name, name.partition("/")[0].removesuffix("_e"))
 
 
-@pytest.mark.parametrize("name", names("model"))
+@pytest.mark.parametrize("name", option_names("model"))
 def test_every_model_has_a_name_and_a_place(name):
     config = composed(f"model={name}").model
     assert (config.name, bool(config.path)) == ((None, False) if name == "hf" else (name, True))
 
 
-@pytest.mark.parametrize("name", names("exp"))
+@pytest.mark.parametrize("name", option_names("exp"))
 def test_every_experiment_opens_with_what_it_replicates_and_every_job_of_it_is_a_cell(name):
     text = (CONF / "exp" / f"{name}.yaml").read_text()
     for heading in ("Paper", "Expected", "Hardware", "Cost"):
@@ -88,6 +88,6 @@ def test_the_quick_start_covers_six_policies_two_budgets_and_dense():
 
 @pytest.mark.parametrize("group", ["policy", "task", "model", "exp", "exp_model", "scale"])
 def test_every_file_opens_with_one_line_on_what_it_is(group):
-    for name in names(group):
+    for name in option_names(group):
         comments = [line for line in (CONF / group / f"{name}.yaml").read_text().splitlines() if line.startswith("# ")]
         assert [line for line in comments if not line.startswith("# @")], name

@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from harness.engine.rows import Prompting, Row
-from harness.engine.run import Engine
-from harness.lm_eval import KVReplica
-from harness.models import ModelSpec
-from harness.planning.memory import Footprint
-from harness.planning.plan import Job, Plan
-from harness.samples.continuations import likeliest, likelihoods, split
-from harness.samples.wording import Wording
+from harness.config.model import ModelSpec
+from harness.engine.engine import Engine
+from harness.engine.requests.request import Prompting, Request
+from harness.integrations.lm_eval import KVReplica
+from harness.runner.memory import Footprint
+from harness.runner.plan import Job, Plan
+from harness.runner.samples import PromptEncoder, likeliest, likelihoods, split_continuations
 from policies import DENSE
 from tasks.base import Likelihood, Sample, TaskError
 
@@ -28,21 +27,21 @@ TEXTS = (" times", "times", " 12345", "12345", " a longer continuation, of two c
 
 @pytest.fixture(scope="module")
 def wording():
-    return SPEC.wording()
+    return PromptEncoder.for_model(SPEC)
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_prompt_and_continuations_have_the_tokens_that_lm_eval_gives_them(prompt, wording):
     lm = KVReplica(policy="dense")
     sample = Sample("a", prompt, continuations=TEXTS)
-    tokens, continuations = split(sample, wording)
+    tokens, continuations = split_continuations(sample, wording)
     for text, given in zip(TEXTS, continuations, strict=True):
         assert (tokens, given) == lm._encode_pair(prompt, text)
 
 
 def test_the_start_of_the_answer_is_part_of_the_prompt(wording):
-    whole = split(Sample("a", "Who? It was ", continuations=TEXTS), wording)
-    assert split(Sample("a", "Who?", answer_prefix=" It was ", continuations=TEXTS), wording) == whole
+    whole = split_continuations(Sample("a", "Who? It was ", continuations=TEXTS), wording)
+    assert split_continuations(Sample("a", "Who?", answer_prefix=" It was ", continuations=TEXTS), wording) == whole
 
 
 @pytest.mark.parametrize(("ends", "said"), [(" ", ""), ("\n", "\n")])
@@ -51,7 +50,7 @@ def test_in_a_chat_the_prompt_is_the_wrapped_message_up_to_what_the_continuation
     tokenizer = SPEC.tokenizer()
     tokenizer.chat_template = TEMPLATE.replace("<assistant>", f"<assistant>{ends}")
     sample = Sample("a", "Who? ", chat=True, continuations=("me", "you"))
-    prompt, continuations = split(sample, Wording(tokenizer, chat=True))
+    prompt, continuations = split_continuations(sample, PromptEncoder(tokenizer, chat=True))
     assert tokenizer.decode(prompt) == f"{tokenizer.bos_token}<user>Who? <assistant>{said}"
     for text, given in zip(sample.continuations, continuations, strict=True):
         assert tokenizer.decode(prompt + given) == f"{tokenizer.bos_token}<user>Who? <assistant>{ends}{text}"
@@ -59,7 +58,7 @@ def test_in_a_chat_the_prompt_is_the_wrapped_message_up_to_what_the_continuation
 
 def test_a_continuation_without_tokens_is_refused(wording):
     with pytest.raises(TaskError, match=r"^The continuation '' adds no token to the prompt of sample a"):
-        split(Sample("a", "Who?", continuations=("me", "")), wording)
+        split_continuations(Sample("a", "Who?", continuations=("me", "")), wording)
     with pytest.raises(TaskError, match=r"^The continuation 'x' adds no token to its context"):
         KVReplica(policy="dense")._loglikelihood_tokens([(("Who?", "x"), [5, 6], [])])
 
@@ -70,8 +69,8 @@ def test_likelihoods_are_the_sums_of_what_the_model_says(wording):
 
     model = SPEC.load("cpu")
     sample = Sample("a", "It was the best of", continuations=(" times", " all the men in the world"))
-    prompt, continuations = split(sample, wording)
-    rows = [Row(prompt, DENSE, 0, len(given), continuation=given) for given in continuations]
+    prompt, continuations = split_continuations(sample, wording)
+    rows = [Request(prompt, DENSE, 0, len(given), continuation=given) for given in continuations]
     found = likelihoods(Engine(model).follow(rows, Prompting("blocked", 4)))
     for each, given in zip(found, continuations, strict=True):
         with torch.inference_mode():
@@ -89,7 +88,7 @@ def test_the_likeliest_is_the_one_with_most_nats_and_the_first_of_equals():
 
 def test_the_rows_of_a_sample_stay_together_whatever_memory_there_is():
     cell = replace(KVReplica(policy="dense").cell)
-    rows = tuple(Row([3] * 40, DENSE, 0, n, continuation=[4] * n) for n in (1, 5, 2))
+    rows = tuple(Request([3] * 40, DENSE, 0, n, continuation=[4] * n) for n in (1, 5, 2))
     jobs = tuple(Job(cell, Sample(name, ""), rows) for name in "abc")
     work = Plan(SPEC, (cell,), jobs, 0, SPEC.shape(), Footprint.of(SPEC.config(), "float32"))
     assert [len(wave) for wave in work.waves(0)] == [1, 1, 1]

@@ -9,14 +9,14 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from harness.cells import Cell
+from harness.config import experiments
+from harness.config.cell import Cell
+from harness.config.experiments import CONF, option_names
+from harness.config.policy import preset
 from harness.errors import UserError
-from harness.listing import CONF, names
-from harness.published import PAPERS, items
-from harness.settings import grids
-from harness.settings.references import preset
+from harness.papers.published import PAPERS, items
 
-ITEMS = [name for name in names("exp") if name.partition("/")[0] in PAPERS and not name.endswith("/all")]
+ITEMS = [name for name in option_names("exp") if name.partition("/")[0] in PAPERS and not name.endswith("/all")]
 DRAWINGS = {
     ("keydiff", "Figure 1"), ("keydiff", "Figure 3"), ("caote", "Figure 1"), ("caote", "Table 1"),
     ("hashevict", "Figure 1"), ("buzz", "Figure 1"), ("buzz", "Figure 2"), ("buzz", "Figure 3"), ("buzz", "Table 1"),
@@ -32,7 +32,7 @@ def composed(*overrides):
 def configurations(scale, *overrides):
     typed = [f"scale={scale}", *overrides]
     base = composed(*typed)
-    made = grids.jobs(base, typed, scale, lambda each: composed(*each))
+    made = experiments.grid_jobs(base, typed, scale, lambda each: composed(*each))
     return [OmegaConf.to_container(config, resolve=True) for config in made]
 
 
@@ -81,8 +81,8 @@ def test_cells_that_papers_share_are_the_same_cells():
 @pytest.mark.parametrize("paper", PAPERS)
 def test_at_full_scale_models_policies_tasks_and_budgets_are_files_and_numbers_that_exist(paper):
     """Built without data and models of the papers: fixtures, and the testbed's shape."""
-    points = grids.points(OmegaConf.to_container(composed(f"+exp={paper}/all").grids), "full")
-    options = {group: set(names(group)) for group in grids.GROUPS}
+    points = experiments.grid_points(OmegaConf.to_container(composed(f"+exp={paper}/all").grids), "full")
+    options = {group: set(option_names(group)) for group in experiments.CONFIG_GROUPS}
     for point in points:
         for group in options:
             assert point[group] in options[group]
@@ -92,8 +92,8 @@ def test_at_full_scale_models_policies_tasks_and_budgets_are_files_and_numbers_t
 
 
 def test_sets_do_not_hide_options():
-    for group in grids.GROUPS:
-        assert not set(grids.sets().get(group, {})) & set(names(group))
+    for group in experiments.CONFIG_GROUPS:
+        assert not set(experiments.named_sets().get(group, {})) & set(option_names(group))
 
 
 def test_what_is_typed_wins_over_the_grids_and_leaves_no_copies():

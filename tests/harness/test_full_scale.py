@@ -11,15 +11,15 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf, open_dict
 
-from harness.cells import Cell, reason_against_budget
-from harness.engine.support import reason_against_model
+from harness.config import experiments
+from harness.config.cell import Cell, reason_against_budget
+from harness.config.experiments import CONF
+from harness.config.model import ModelSpec
+from harness.config.policy import preset
+from harness.engine.requests.support import reason_against_model
 from harness.errors import CellError
-from harness.listing import CONF
-from harness.models import ModelSpec
-from harness.planning.estimate import published_lengths, text_config
-from harness.published import PAPERS
-from harness.settings import grids
-from harness.settings.policy_config import preset
+from harness.papers.published import PAPERS
+from harness.runner.estimate import published_lengths, text_config
 from policies.shape import ModelShape
 
 TESTBED = {"name": "testbed", "path": "bundled/testbed", "dtype": "float32"}  # a tokenizer, for policies that ask
@@ -54,10 +54,10 @@ def one_of_each(points):
 def configurations(paper):
     typed = [f"+exp={paper}/all", "scale=full", "data=fixture"]
     base = composed(*typed).copy()
-    points = one_of_each(grids.points(OmegaConf.to_container(base.grids), "full"))
+    points = one_of_each(experiments.grid_points(OmegaConf.to_container(base.grids), "full"))
     with open_dict(base):
         base.grids = {f"{paper}/all": {"full": points}}
-    made = grids.jobs(base, typed, "full", lambda each: composed(*each))
+    made = experiments.grid_jobs(base, typed, "full", lambda each: composed(*each))
     return [OmegaConf.to_container(config, resolve=True) for config in made]
 
 
@@ -86,5 +86,5 @@ def test_headkv_without_a_profile_of_the_model_says_how_to_make_one():
     config = OmegaConf.to_container(composed("task=longbench/qasper", "data=fixture", "policy=headkv_r"), resolve=True)
     cell = parsed({**config, "prompt": "one_shot"})
     reason = reason_against_model(cell.policy, shape_of({"name": "llama3-8b", "path": "absent/llama3-8b"}))
-    assert "python -m harness.profile" in reason
+    assert "python -m harness profile" in reason
     assert "\n" not in reason

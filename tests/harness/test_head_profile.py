@@ -9,11 +9,11 @@ import torch
 from engine.tiny import ARCHITECTURES, prompt, tiny_model
 from reference.headkv import reasoning_score, retrieval_score
 
+from harness.analysis.head_measurement import Trial, attended, copied, needle_span, run
+from harness.cli.profile import main as make
+from harness.config.head_profiles import identity, read, with_profile, write
+from harness.config.model import ModelSpec
 from harness.errors import CellError, UserError
-from harness.models import ModelSpec
-from harness.profile import make
-from harness.profiles.files import identity, read, with_profile, write
-from harness.profiles.measure import Trial, attended, copied, needle_span, run
 from tasks.base import Sample
 
 TESTBED = ModelSpec("testbed", "bundled/testbed")
@@ -99,7 +99,7 @@ def test_other_files_are_refused(tmp_path, content):
 
 
 def test_a_missing_file_is_refused():
-    with pytest.raises(UserError, match=r"python -m harness\.profile"):
+    with pytest.raises(UserError, match=r"python -m harness profile"):
         read("nowhere.json")
 
 

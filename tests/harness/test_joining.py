@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from harness.store.joining import labelled, one_frame
+from harness.store.parts import labelled, one_frame
 
 SAMPLES = [
     {"sample_id": ["a", "b"], "value": [1.0, 0.5], "cell_id": ["1", "1"], "axis_book": ["Emma", None]},

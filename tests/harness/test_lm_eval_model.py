@@ -12,9 +12,9 @@ from lm_eval import evaluate, simple_evaluate
 from lm_eval.tasks import TaskManager
 from lm_eval_examples import TASKS, TESTBED, stand_in_for_accelerate, write_tasks
 
+from harness.cli.error_messages import errors_in_plain_words
 from harness.errors import UserError
-from harness.lm_eval import KVReplica
-from harness.plain_words import errors_in_plain_words
+from harness.integrations.lm_eval import KVReplica
 from tasks import TaskError
 
 ROOT = Path(__file__).parents[2]
@@ -200,7 +200,7 @@ IMPOSSIBLE = {
 @pytest.mark.parametrize("case", IMPOSSIBLE)
 def test_what_cannot_work_is_one_sentence_before_the_model_is_loaded(case, monkeypatch, capfd):
     settings, sentence = IMPOSSIBLE[case]
-    monkeypatch.setattr("harness.models.ModelSpec.load", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("harness.config.model.ModelSpec.load", lambda *_: pytest.fail("the model was loaded"))
     with pytest.raises(SystemExit) as end, errors_in_plain_words():
         KVReplica(**settings)
     assert end.value.code == 2
@@ -209,7 +209,7 @@ def test_what_cannot_work_is_one_sentence_before_the_model_is_loaded(case, monke
 
 def command(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "harness.lm_eval", *arguments], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "harness", "lm_eval", *arguments], cwd=ROOT, capture_output=True, text=True
     )
 
 

@@ -8,11 +8,11 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from harness import __main__ as command
+from harness.cli import main
+from harness.config.experiments import CONF
 from harness.errors import UserError
-from harness.listing import CONF
-from harness.loggers import Guarded, Silent, logger_of
-from harness.store import load_rows
+from harness.integrations.loggers import Guarded, Silent, logger_of
+from harness.store.loading import load_rows
 
 SMALL = ["task.lengths=[192]", "task.repeats=1", "task.depths=[20,80]", "block_size=32", "references=[]"]
 
@@ -57,9 +57,9 @@ def swept(monkeypatch, tmp_path):
     """Run a small sweep with this logger; the rows."""
 
     def run(logger):
-        monkeypatch.setattr("harness.sweep.logger_of", lambda *_: logger)
+        monkeypatch.setattr("harness.runner.sweep.logger_of", lambda *_: logger)
         monkeypatch.setattr(sys, "argv", ["harness", "policy=sink", "budget=48", *SMALL, f"results_dir={tmp_path}"])
-        command.main()
+        main.main()
         return load_rows(tmp_path)
 
     return run

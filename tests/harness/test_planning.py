@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hydra import compose, initialize_config_dir
 
-from harness.engine.rows import Prompting, Row
+from harness.cli.plan import planned, show
+from harness.cli.run import sweep
+from harness.config.experiments import CONF
+from harness.engine.requests.request import Prompting, Request
 from harness.errors import UserError
-from harness.listing import CONF
-from harness.planning.command import planned, show
-from harness.planning.estimate import Pace, Work, published_lengths, work
-from harness.store import load_rows
-from harness.sweep import sweep
+from harness.runner.estimate import Pace, WorkEstimate, estimate_work, published_lengths
+from harness.store.loading import load_rows
 from policies import build
 
 SMALL = ("task=niah", "task.lengths=[256]", "task.depths=[50]", "task.repeats=2", "block_size=32", "limit=2")
@@ -35,8 +35,8 @@ def test_samples_and_prompt_tokens_of_a_plan_are_those_of_the_run(tmp_path):
 
 def test_shared_work_reads_a_prompt_once_up_to_the_first_eviction():
     sink, dense = build({"name": "sink", "scorer": "recency"}), build({"name": "dense"})
-    rows = [Row(list(range(100)), dense), Row(list(range(100)), sink, 40)]
-    found = work((row, Prompting("blocked", 20)) for row in rows)
+    rows = [Request(list(range(100)), dense), Request(list(range(100)), sink, 40)]
+    found = estimate_work((row, Prompting("blocked", 20)) for row in rows)
     # The row of 40 slots is dense until its third block of 20, that block included.
     assert (found.rows, found.prompt, found.alone, found.shared) == (2, 200, 200, 140)
     assert found.passes == 5 + 2  # five dense ones, and those of the fourth and fifth block without the others
@@ -44,7 +44,7 @@ def test_shared_work_reads_a_prompt_once_up_to_the_first_eviction():
 
 def test_time_is_that_of_passes_and_tokens_at_the_pace_that_was_measured():
     pace = Pace(begin=10.0, per_pass=0.01, per_token=1e-4, gflops=50.0, conditions="made up")
-    done = Work(passes=100, shared=1000)
+    done = WorkEstimate(passes=100, shared=1000)
     assert pace.seconds(done, 50e9) == pytest.approx(10 + 1 + 0.1)
     assert pace.seconds(done, 25e9) == pytest.approx(10 + 2 * 1.1)  # half as fast
 
@@ -66,7 +66,7 @@ def test_a_model_and_data_that_are_not_here_are_assumed_and_said_to_be(tmp_path)
 
 
 def test_what_cannot_fit_is_refused_with_what_to_change(tmp_path, monkeypatch):
-    monkeypatch.setattr("harness.planning.command._room", lambda device: 1000)
+    monkeypatch.setattr("harness.cli.plan._room", lambda device: 1000)
     with pytest.raises(UserError, match="choose a smaller model"):
         show(configs([*SMALL, f"results_dir={tmp_path}"]))
 

@@ -8,32 +8,32 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from harness.origin import provenance
-from harness.planning import spent
-from harness.planning.spent import Spent
+from harness.config import provenance
+from harness.runner import usage
+from harness.runner.usage import Usage
 
 
 def test_a_record_says_code_versions_and_machine():
-    record = provenance.record("cpu")
+    record = provenance.cell_provenance("cpu")
     assert set(record) >= {"git", "versions", "hardware", "device", "created"}
     assert f"torch {torch.__version__}" in record["versions"]
     assert "cores" in record["hardware"]
     assert json.loads(json.dumps(record)) == record
-    assert set(provenance.of_part("cpu")) == {"git", "host", "hardware", "device", "created"}
+    assert set(provenance.part_provenance("cpu")) == {"git", "host", "hardware", "device", "created"}
 
 
 def test_what_was_spent_between_and_shares_of_it():
-    cost = Spent(5.0, 7.0, 100.0) - Spent(1.0, 2.0, 40.0)
-    assert cost == Spent(4.0, 5.0, 60.0)
-    assert cost.share(0.25) == Spent(1.0, 1.25, 15.0)
-    assert (Spent(5.0, 7.0, 100.0) - Spent(1.0, 2.0, None)).joules is None
-    assert Spent(1.0, 1.0, None).share(0.5).joules is None
+    cost = Usage(5.0, 7.0, 100.0) - Usage(1.0, 2.0, 40.0)
+    assert cost == Usage(4.0, 5.0, 60.0)
+    assert cost.share(0.25) == Usage(1.0, 1.25, 15.0)
+    assert (Usage(5.0, 7.0, 100.0) - Usage(1.0, 2.0, None)).joules is None
+    assert Usage(1.0, 1.0, None).share(0.5).joules is None
 
 
 def test_a_processor_says_its_time_and_no_energy():
-    before = spent.now(torch.device("cpu"))
+    before = usage.usage_now(torch.device("cpu"))
     sum(range(10**6))
-    cost = spent.now(torch.device("cpu")) - before
+    cost = usage.usage_now(torch.device("cpu")) - before
     assert cost.wall_seconds > 0
     assert cost.device_seconds > 0
     assert cost.joules is None
@@ -57,13 +57,13 @@ def two_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda n: SimpleNamespace(uuid="ab"[n]))
-    spent._counters.cache_clear()
+    usage._counters.cache_clear()
     yield nvml
-    spent._counters.cache_clear()
+    usage._counters.cache_clear()
 
 
 def test_energy_is_added_over_the_visible_accelerators(two_gpus):
-    found = spent.now(torch.device("cuda"))
+    found = usage.usage_now(torch.device("cuda"))
     assert found.joules == 4.0
     assert found.device_seconds == 2 * found.wall_seconds
 
@@ -73,4 +73,4 @@ def test_an_accelerator_that_says_no_energy_gives_none(two_gpus):
         raise two_gpus.NVMLError
 
     two_gpus.nvmlDeviceGetTotalEnergyConsumption = refuses
-    assert spent.now(torch.device("cuda")).joules is None
+    assert usage.usage_now(torch.device("cuda")).joules is None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.origin import sources
+from harness.config import source_code
 from policies.keydiff import KeyDiff
 from policies.kvec import KVec
 
@@ -47,8 +47,8 @@ class A:
         """
         return text + "# not a remark", {"k": os}
 '''
-    assert sources.without_remarks(CODE) == bare
-    assert sources.without_remarks(bare) == bare
+    assert source_code.without_comments(CODE) == bare
+    assert source_code.without_comments(bare) == bare
 
 
 @pytest.mark.parametrize(
@@ -56,16 +56,16 @@ class A:
     [("x = 1", "x = 2"), ("# not a remark", "# not the remark"), ("# kept too", "# kept"), ("kept\n\n", "kept\n")],
 )
 def test_everything_that_runs_counts(was, becomes):
-    assert sources.without_remarks(CODE.replace(was, becomes, 1)) != sources.without_remarks(CODE)
+    assert source_code.without_comments(CODE.replace(was, becomes, 1)) != source_code.without_comments(CODE)
 
 
 @pytest.mark.parametrize("code", ['def f(): "doc"; return 1\n', 'class A: "doc"; x = 1\n', '"doc"; x = 1\n'])
 def test_code_beside_a_docstring_is_kept(code):
-    assert sources.without_remarks(code) == code
+    assert source_code.without_comments(code) == code
 
 
 def names(thing) -> set[str]:
-    return {sources.label(file) for file in sources.behind(thing)}
+    return {source_code.source_label(file) for file in source_code.files_behind(thing)}
 
 
 def test_imports_are_followed_to_the_modules_that_they_come_from():
@@ -92,4 +92,4 @@ def test_other_peoples_code_is_followed_within_its_package_and_into_ours(tmp_pat
 
 
 def test_the_hash_is_the_same_wherever_the_repository_lies():
-    assert sources.label(Path(sources.__file__)) == "harness/origin/sources.py"
+    assert source_code.source_label(Path(source_code.__file__)) == "harness/config/source_code.py"

@@ -7,8 +7,8 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.models import ModelSpec
-from harness.samples.stopping import StopTexts, before
+from harness.config.model import ModelSpec
+from harness.runner.samples import StopTexts, truncate_at_stops
 
 TOKENIZER = ModelSpec("testbed", "bundled/testbed").tokenizer()
 WORDS = TOKENIZER.encode("It was — “näïve” — a\n\nQuestion: what’s the 日本 end?\n", add_special_tokens=False)
@@ -31,7 +31,7 @@ def test_a_generation_ends_with_the_token_that_completes_a_text(seed, texts):
 
 
 def test_what_stands_before_every_stop_is_left():
-    assert before("one. two\nthree", ("\n", ".")) == "one"
-    assert before("one", ("\n",)) == "one"
-    assert before("\none", ("\n",)) == ""
-    assert before("one", ()) == "one"
+    assert truncate_at_stops("one. two\nthree", ("\n", ".")) == "one"
+    assert truncate_at_stops("one", ("\n",)) == "one"
+    assert truncate_at_stops("\none", ("\n",)) == ""
+    assert truncate_at_stops("one", ()) == "one"

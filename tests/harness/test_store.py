@@ -14,7 +14,11 @@ import pytest
 from harness_stores import appended_in_a_process, description, files, flip_a_bit, in_a_process, opened, row
 
 from harness.errors import UserError
-from harness.store import DamagedCellError, DamagedPartError, Store, load_rows, parts
+from harness.store import parts
+from harness.store.cell_folders import DamagedCellError
+from harness.store.loading import load_rows
+from harness.store.parts import DamagedPartError
+from harness.store.store import Store
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`python -m harness.store`: what it says of cells, what it removes, what it writes."""
+"""`python -m harness store`: what it says of cells, what it removes, what it writes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ import pytest
 from harness_stores import description, files, flip_a_bit, opened, row
 
 import tasks
-from harness.origin import fingerprint, identity, sources
-from harness.store import Lease, Store, leases, load_rows, verify
-from harness.store.__main__ import main
-from harness.store.status import statuses
-from harness.user_error import UserError
+from harness.cli.store import main
+from harness.config import identity, source_code
+from harness.errors import UserError
+from harness.store import cell_folders, maintenance
+from harness.store.cell_folders import Lease
+from harness.store.loading import load_rows
+from harness.store.maintenance import statuses
+from harness.store.store import Store
 
 SELECTION = "policies/selection.py"
 
@@ -24,13 +27,13 @@ SELECTION = "policies/selection.py"
 def recorded(code: str, **more) -> dict:
     """A cell computed with this version of a file of ours."""
     files = {"policy": {SELECTION: code}}
-    config = {"format": identity.FORMAT, "code": {"policy": fingerprint.of_data(files["policy"])}}
+    config = {"format": identity.IDENTITY_FORMAT, "code": {"policy": identity.hash_data(files["policy"])}}
     return description(sources=files, config=config, **more)
 
 
 @pytest.fixture
 def now() -> dict:
-    return recorded(sources.of_code(sources.ROOT / SELECTION), created="2026-02-02")
+    return recorded(source_code.hash_code(source_code.ROOT / SELECTION), created="2026-02-02")
 
 
 def states(store: Store) -> dict[str, str]:
@@ -46,8 +49,8 @@ def test_cells_are_done_open_running_invalid_or_damaged(tmp_path):
     store.append(done, [row("b")])
     for cell, age in ((running, 0), (abandoned, 100)):
         lease = Lease("w1", "here", 1, time.time() - age, seconds=60)
-        leases.write(store.root / cell / "lease-all.json", lease)
-        assert leases.of_cell(store.root / cell) == [lease]
+        cell_folders.write_lease(store.root / cell / "lease-all.json", lease)
+        assert cell_folders.leases_of_cell(store.root / cell) == [lease]
     (store.root / damaged / "cell.json").write_text("{")
     assert states(store) == {
         done: "done", open_: "open", running: "running", abandoned: "open", invalid: "invalid", damaged: "damaged",
@@ -103,7 +106,7 @@ def test_old_rows_never_stand_beside_new_ones_in_a_table(tmp_path, now):
     store.append(now["cell_id"], [row("a")])
     assert set(load_rows(tmp_path)["cell_id"]) == {now["cell_id"], ids[2]}
     for extra, cells in (([], {now["cell_id"], ids[2]}), (["--stale"], {*ids, now["cell_id"]})):
-        assert main(["export", "--results-dir", str(tmp_path), *extra]) == 0
+        assert main(["export", f"results_dir={tmp_path}", *extra]) == 0
         for table in ("samples", "cells"):
             assert set(pd.read_parquet(tmp_path / "export" / f"{table}.parquet")["cell_id"]) == cells
 
@@ -114,7 +117,7 @@ def test_export_writes_two_tidy_tables(tmp_path, kind, capsys):
     store.append(a, [row("1", axis_depth=20), row("2", axis_depth=40)], {"wall_seconds": 1.5, "joules": None})
     store.append(a, [row("2", axis_depth=40), row("3", axis_depth=60)], {"wall_seconds": 0.5, "joules": None})
     store.append(b, [row("1", axis_depth="deep", axis_length=1.5)])
-    assert main(["export", "--results-dir", str(tmp_path), "--format", kind]) == 0
+    assert main(["export", f"results_dir={tmp_path}", "--format", kind]) == 0
     samples, cells = (pd.read_csv(f) if kind == "csv" else pd.read_parquet(f) for f in capsys.readouterr().out.split())
     assert set(zip(samples["cell_id"], samples["sample_id"].astype(str), samples["axis_depth"], strict=True)) == {
         (a, "1", "20"), (a, "2", "40"), (a, "3", "60"), (b, "1", "deep"),
@@ -130,7 +133,7 @@ def test_packed_rows_are_the_rows_and_can_be_read_without_their_store(tmp_path, 
     store, (a, b) = opened(tmp_path, description("h2o", git="abc"), description("tova"), wanted=2)
     store.append(a, [row("2", axis_depth=40), row("1", axis_depth=20)])
     store.append(b, [row("1", axis_depth="deep", axis_length=1.5)])
-    assert main(["pack", "--results-dir", str(tmp_path), "--to", str(tmp_path / "packed")]) == 0
+    assert main(["pack", f"results_dir={tmp_path}", "--to", str(tmp_path / "packed")]) == 0
     packed = tmp_path / "packed" / "rows.parquet"
     assert capsys.readouterr().out.split() == [str(packed)]
     order = ["cell_id", "sample_id", "metric"]
@@ -138,7 +141,7 @@ def test_packed_rows_are_the_rows_and_can_be_read_without_their_store(tmp_path, 
         load_rows(tmp_path / "packed"), load_rows(tmp_path).sort_values(order, ignore_index=True), check_dtype=False
     )
     content = packed.read_bytes()
-    main(["pack", "--results-dir", str(tmp_path), "--to", str(tmp_path / "packed")])
+    main(["pack", f"results_dir={tmp_path}", "--to", str(tmp_path / "packed")])
     assert packed.read_bytes() == content
     packed.write_bytes(content[:-20])
     with pytest.raises(UserError, match="cannot be read"):
@@ -147,9 +150,9 @@ def test_packed_rows_are_the_rows_and_can_be_read_without_their_store(tmp_path, 
 
 def test_export_says_where_there_is_nothing(tmp_path, capsys):
     opened(tmp_path, description())
-    assert main(["export", "--results-dir", str(tmp_path)]) == 2
+    assert main(["export", f"results_dir={tmp_path}"]) == 2
     assert "There are no rows" in capsys.readouterr().err
-    assert main(["status", "--results-dir", str(tmp_path / "nowhere")]) == 2
+    assert main(["status", f"results_dir={tmp_path / 'nowhere'}"]) == 2
     assert "There is no folder" in capsys.readouterr().err
 
 
@@ -161,14 +164,14 @@ def test_a_flipped_bit_is_found_and_only_its_samples_are_missing_after_repair(tm
     part = files(store, cell)[1]
     (lost,) = pd.read_parquet(part)["sample_id"]
     flip_a_bit(part)
-    arguments = ["verify", "--results-dir", str(tmp_path)]
+    arguments = ["verify", f"results_dir={tmp_path}"]
     assert main(arguments) == 1
     assert part.name in capsys.readouterr().out
     assert main([*arguments, "--repair"]) == 0
     assert main(arguments) == 0
     assert Store(store.root).finished(cell) == {"a", "b", "c"} - {lost}
     assert len(load_rows(tmp_path)) == 2
-    assert (store.root / verify.QUARANTINE / cell / part.name).exists(), "put aside, not thrown away"
+    assert (store.root / maintenance.QUARANTINE / cell / part.name).exists(), "put aside, not thrown away"
 
 
 def test_every_bit_of_a_small_part_counts(tmp_path):
@@ -178,7 +181,7 @@ def test_every_bit_of_a_small_part_counts(tmp_path):
     whole = part.read_bytes()
     for place in range(0, len(whole), 97):
         part.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        assert [finding.file for finding in verify.findings(store)] == [part]
+        assert [finding.file for finding in maintenance.find_damage(store)] == [part]
 
 
 def test_a_truncated_part_a_foreign_row_and_a_missing_column_are_found(tmp_path):
@@ -190,7 +193,7 @@ def test_a_truncated_part_a_foreign_row_and_a_missing_column_are_found(tmp_path)
     store.append(a, [{"sample_id": "2", "metric": "m"}])
     store.append(a, [row("3"), row("3")])
     store.append(a, [row("4", value="high")])
-    whys = sorted(finding.why for finding in verify.findings(store))
+    whys = sorted(finding.why for finding in maintenance.find_damage(store))
     assert whys == [
         "it has a sample and metric twice", "it has rows of another cell", "it lacks the column invalid",
         "its column value holds string", "its content does not have the checksum in its name",
@@ -202,7 +205,7 @@ def test_a_changed_description_is_found_and_written_again_by_the_next_run(tmp_pa
     store.append(cell, [row("a")])
     file = store.root / cell / "cell.json"
     file.write_text(file.read_text().replace('"sink"', '"tova"'))
-    assert main(["verify", "--results-dir", str(tmp_path), "--repair"]) == 0
+    assert main(["verify", f"results_dir={tmp_path}", "--repair"]) == 0
     assert not file.exists()
     store.describe(cell, description())
     assert list(load_rows(tmp_path)["sample_id"]) == ["a"]
@@ -221,10 +224,10 @@ def test_gc_removes_what_dead_writers_left_and_nothing_of_living_ones(tmp_path, 
     for file in (dead, alive, away):
         file.touch()
     flip_a_bit(files(store, cell)[0])
-    assert main(["gc", "--results-dir", str(tmp_path)]) == 0
+    assert main(["gc", f"results_dir={tmp_path}"]) == 0
     assert [file.exists() for file in (dead, alive, away)] == [False, True, True]
     os.utime(away, (0, 0))
-    main(["gc", "--results-dir", str(tmp_path)])
+    main(["gc", f"results_dir={tmp_path}"])
     assert not away.exists()
     assert Store(store.root).finished(cell) == set(), "the unreadable part is in quarantine"
     assert "quarantine" in capsys.readouterr().out
@@ -233,30 +236,30 @@ def test_gc_removes_what_dead_writers_left_and_nothing_of_living_ones(tmp_path, 
 def test_gc_removes_stale_cells_only_when_asked_and_never_one_in_work(tmp_path, now):
     store, (old, worked_on, new) = opened(tmp_path, recorded("0123"), recorded("4567"), now)
     lease = Lease("w1", "here", 1, time.time(), seconds=60)
-    leases.write(store.root / worked_on / "lease-all.json", lease)
-    main(["gc", "--results-dir", str(tmp_path)])
+    cell_folders.write_lease(store.root / worked_on / "lease-all.json", lease)
+    main(["gc", f"results_dir={tmp_path}"])
     assert set(store.cells()) == {old, worked_on, new}
-    main(["gc", "--stale", "--results-dir", str(tmp_path)])
+    main(["gc", "--stale", f"results_dir={tmp_path}"])
     assert set(store.cells()) == {worked_on, new}
 
 
 def test_status_counts_by_every_axis_and_rebuild_makes_the_manifest(tmp_path, capsys):
     store, (cell, _) = opened(tmp_path, description("h2o"), description("tova"), wanted=1)
     store.append(cell, [row("a")])
-    assert main(["status", "--results-dir", str(tmp_path)]) == 0
+    assert main(["status", f"results_dir={tmp_path}"]) == 0
     printed = capsys.readouterr().out
     assert all(f"Cells by {axis}" in printed for axis in ("model", "task", "policy", "budget"))
     assert "2 cells, 1 samples, 1 parts" in printed
     for manifest in store.root.glob("manifest-*.json"):
         manifest.write_text("broken")
-    assert main(["rebuild", "--results-dir", str(tmp_path)]) == 0
+    assert main(["rebuild", f"results_dir={tmp_path}"]) == 0
     assert Store(store.root).finished(cell) == {"a"}
 
 
 def test_status_needs_no_torch(tmp_path):
     opened(tmp_path, description())
     code = (
-        "import sys; from harness.store.__main__ import main; "
+        "import sys; from harness.cli.store import main; "
         f"main(['status', '--results-dir', {str(tmp_path)!r}]); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.support_matrix import PAGE, page
+from harness.cli.support import PAGE, page
 
 
 def test_the_page_is_up_to_date():
-    assert PAGE.read_text() == page(), "run: python -m harness.support_matrix"
+    assert PAGE.read_text() == page(), "run: python -m harness support"

@@ -12,12 +12,14 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from harness import runner, terminal
-from harness.cells import Cell
-from harness.engine.run import Engine
-from harness.listing import CONF
-from harness.samples.prompts import Prompts
-from harness.terminal import DROPPED, Progress, fitting, show_summary
+from harness.config.cell import Cell
+from harness.config.experiments import CONF
+from harness.engine.engine import Engine
+from harness.report.terminal_table import DROPPED, fitting, show_summary
+from harness.runner import progress as terminal
+from harness.runner import worker
+from harness.runner.progress import Progress
+from harness.runner.samples import Prompts
 
 TASK = ["task=niah", "task.lengths=[192]", "task.depths=[50]", "task.repeats=3", "block_size=64"]
 
@@ -42,7 +44,7 @@ def screen(monkeypatch):
 
 
 def run(folder, progress: Progress) -> None:
-    runner.run(cells(), folder, "cpu", Prompts(), progress)
+    worker.run(cells(), folder, "cpu", Prompts(), progress)
 
 
 def short_of_memory(monkeypatch) -> None:
@@ -96,7 +98,7 @@ def test_the_bar_shows_cells_samples_speed_and_memory_within_80_columns(tmp_path
 def test_without_a_terminal_there_is_a_line_per_stored_batch_at_most(pause, tmp_path, screen, monkeypatch):
     shown = screen(80, interactive=False)
     monkeypatch.setattr(terminal, "PAUSE", pause)
-    monkeypatch.setattr("harness.planning.plan.ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("harness.runner.plan.ROWS_AT_ONCE", 2)
     batches = []
     run(tmp_path, Progress(told=batches.append))
     lines = shown.getvalue().splitlines()

@@ -9,8 +9,8 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from harness.cells import Cell
-from harness.listing import CONF
+from harness.config.cell import Cell
+from harness.config.experiments import CONF
 
 SWEEP = yaml.safe_load((CONF / "wandb" / "sweep.yaml").read_text())
 NAMES = list(SWEEP["parameters"])

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from harness.config.model import ModelSpec
 from harness.errors import UserError
-from harness.models import ModelSpec
-from harness.samples.wording import DATE, Wording, cut_in_the_middle
+from harness.runner.samples import DATE, PromptEncoder, truncate_middle
 from tasks.base import WHOLE_CONTEXT, Sample
 
 TEMPLATE = (
@@ -39,26 +39,26 @@ class Numbers:
 def test_the_official_cut_keeps_both_halves(most, left):
     """tasks.md 2.3: an odd maximum keeps one token less."""
     text = "0 1 2 3 4 5 6 7 8 9"
-    assert [int(word) for word in cut_in_the_middle(Numbers(), text, most).split()] == left
+    assert [int(word) for word in truncate_middle(Numbers(), text, most).split()] == left
 
 
 def test_plain_prompts_are_the_tokenizers(tokenizer):
     sample = Sample("a", TEXT, answer_prefix="Answer:", chat=True, system="Be brief.")
-    assert Wording(tokenizer).encoded(sample) == tokenizer.encode(TEXT + "Answer:")
+    assert PromptEncoder(tokenizer).encoded(sample) == tokenizer.encode(TEXT + "Answer:")
 
 
 def test_chat_prompts_are_wrapped_once(tokenizer):
     sample = Sample("a", "Who?", answer_prefix=" It was", chat=True, system="Be brief.")
-    said = tokenizer.decode(Wording(tokenizer, chat=True).encoded(sample))
+    said = tokenizer.decode(PromptEncoder(tokenizer, chat=True).encoded(sample))
     assert said == f"{tokenizer.bos_token}[{DATE}]<system>Be brief.<user>Who?<assistant> It was"
-    assert tokenizer.decode(Wording(tokenizer, chat=True).encoded(replace(sample, chat=False, system=""))) == (
+    assert tokenizer.decode(PromptEncoder(tokenizer, chat=True).encoded(replace(sample, chat=False, system=""))) == (
         f"{tokenizer.bos_token}Who? It was"
     )
 
 
 @pytest.mark.parametrize(("double", "count"), [(False, 1), (True, 2)])
 def test_the_beginning_of_text_stands_once_unless_asked(tokenizer, double, count):
-    tokens = Wording(tokenizer, chat=True, double_bos=double).encoded(Sample("a", "Who?", chat=True))
+    tokens = PromptEncoder(tokenizer, chat=True, double_bos=double).encoded(Sample("a", "Who?", chat=True))
     assert tokens[:3].count(tokenizer.bos_token_id) == count
 
 
@@ -66,7 +66,7 @@ def test_the_beginning_of_text_stands_once_unless_asked(tokenizer, double, count
 @pytest.mark.parametrize("longest", [60, WHOLE_CONTEXT])
 def test_what_is_too_long_is_cut_to_what_the_model_can_read(tokenizer, chat, longest):
     sample = Sample("a", TEXT, max_new_tokens=20, longest=longest, chat=True)
-    tokens = Wording(tokenizer, chat=chat, context=128).encoded(sample)
+    tokens = PromptEncoder(tokenizer, chat=chat, context=128).encoded(sample)
     assert len(tokens) <= min(128 - 20, longest + 30)
     assert len(tokens) >= min(128 - 20, longest) - 8
     said = tokenizer.decode(tokens, skip_special_tokens=True)
@@ -76,20 +76,20 @@ def test_what_is_too_long_is_cut_to_what_the_model_can_read(tokenizer, chat, lon
 
 def test_what_may_not_be_cut_is_left_alone(tokenizer):
     sample = Sample("a", TEXT, max_new_tokens=20)
-    assert Wording(tokenizer, context=128).encoded(sample) == tokenizer.encode(TEXT)
+    assert PromptEncoder(tokenizer, context=128).encoded(sample) == tokenizer.encode(TEXT)
 
 
 def test_a_context_with_no_room_ends(tokenizer):
     """The engine refuses the prompt afterwards, with a sentence."""
     sample = Sample("a", TEXT, max_new_tokens=200, longest=WHOLE_CONTEXT)
-    assert len(Wording(tokenizer, context=128).encoded(sample)) < 10
+    assert len(PromptEncoder(tokenizer, context=128).encoded(sample)) < 10
 
 
 def test_stop_texts_are_their_last_token(tokenizer):
     newline = tokenizer.encode("\n", add_special_tokens=False)[-1]
-    assert Wording(tokenizer).stops(Sample("a", "Who?", stop_tokens=("\n",))) == {newline}
+    assert PromptEncoder(tokenizer).stops(Sample("a", "Who?", stop_tokens=("\n",))) == {newline}
 
 
 def test_a_chat_format_that_is_not_there_is_refused():
     with pytest.raises(UserError, match=r"no chat format: set model\.chat=false"):
-        ModelSpec.parse({"name": "testbed", "path": "bundled/testbed", "chat": True}).wording()
+        PromptEncoder.for_model(ModelSpec.parse({"name": "testbed", "path": "bundled/testbed", "chat": True}))

@@ -50,7 +50,7 @@ def cell(
 
 
 def rows(*cells: pd.DataFrame) -> pd.DataFrame:
-    """All of them, as `harness.store.load_rows` would give them."""
+    """All of them, as `harness.store.loading.load_rows` would give them."""
     return pd.concat(cells, ignore_index=True)
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from given import SLOT, cell, column, rows
 
-from harness.measured import NotMeasuredError, extras, tables
-from harness.measured.leaderboard import leaderboards
-from harness.measured.readings import pairs
+from harness.papers.efficiency import NotMeasuredError
+from harness.papers.extra_tables import extras, tables
+from harness.papers.own_leaderboard import leaderboards, pairs
 
 RIGHT, WRONG = 1.0, 0.0
 FOUR = [RIGHT, RIGHT, RIGHT, WRONG]
@@ -77,11 +77,11 @@ def test_readings_in_different_regimes_say_so():
 
 
 def test_every_pair_of_readings_names_presets_papers_and_a_source():
-    from harness.listing import names
-    from harness.published import PAPERS
+    from harness.config.experiments import option_names
+    from harness.papers.published import PAPERS
 
     for pair in pairs():
-        assert {pair["first"], pair["second"]} <= set(names("policy"))
+        assert {pair["first"], pair["second"]} <= set(option_names("policy"))
         assert pair["paper"] in PAPERS
         assert pair["differs"]
         assert pair["source"]

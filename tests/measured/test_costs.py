@@ -5,9 +5,10 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from harness.measured import NotMeasuredError, Table, extras, formulas, tables
-from harness.measured.efficiency import newest, save
-from harness.published import PAPERS, frame
+from harness.papers import efficiency
+from harness.papers.efficiency import MeasuredTable, NotMeasuredError, newest, save
+from harness.papers.extra_tables import extras, tables
+from harness.papers.published import PAPERS, published_frame
 
 NONE = pd.DataFrame()
 
@@ -125,7 +126,7 @@ def test_keydiff_table_4_is_what_scoring_adds_to_a_window_and_how_that_grows(tmp
     (table,) = tables("keydiff", "Table 4", NONE, tmp_path)
     (only,) = table.lines
     assert only[:3] == ("keydiff", "O(N + B)", 100.0)
-    assert only[3] == 6 * 2 * formulas.keydiff_scores(288, 32)  # layers, heads
+    assert only[3] == 6 * 2 * efficiency.keydiff_scores(288, 32)  # layers, heads
     assert only[4:6] == (2.0, 1.5)
     assert "N = 256 slots, B = 32 tokens." in table.conditions
 
@@ -144,22 +145,22 @@ def test_caotes_tables_put_the_formula_beside_counts_and_times(item, what, tmp_p
     assert caote["counted, of dense"] == 0.05
     assert caote["time, of H2O's"] == pytest.approx(1150 / 1100)
     assert at(table, "dense")["counted, of dense"] == 0.0
-    whole = formulas.prefill if what == "prompt" else formulas.generation
-    ratio = formulas.caote(1000, formulas.TESTBED) / whole(1000, formulas.TESTBED)
+    whole = efficiency.prefill if what == "prompt" else efficiency.generation
+    ratio = efficiency.caote(1000, efficiency.TESTBED) / whole(1000, efficiency.TESTBED)
     assert caote[table.columns[2]] == ratio
 
 
 def test_the_papers_formulas_give_what_caote_prints_in_table_7_and_not_in_table_6():
-    printed = frame("caote")
+    printed = published_frame("caote")
     for table, whole, lengths in (
-        ("Table 6", formulas.prefill, {"4k": 4096, "8k": 8192, "32k": 32768}),
-        ("Table 7", formulas.generation, {"512": 512, "1024": 1024}),
+        ("Table 6", efficiency.prefill, {"4k": 4096, "8k": 8192, "32k": 32768}),
+        ("Table 7", efficiency.generation, {"512": 512, "1024": 1024}),
     ):
         own = printed[printed["table"] == table]
-        for method, formula in (("caote", formulas.caote), ("fastcaote", formulas.fastcaote)):
+        for method, formula in (("caote", efficiency.caote), ("fastcaote", efficiency.fastcaote)):
             for name, tokens in lengths.items():
                 said = own[(own["method"] == method) & own["note"].str.contains(f"seq_len={name};", regex=False)]
-                ours = formula(tokens, formulas.LLAMA_3_1_8B) / whole(tokens, formulas.LLAMA_3_1_8B)
+                ours = formula(tokens, efficiency.LLAMA_3_1_8B) / whole(tokens, efficiency.LLAMA_3_1_8B)
                 agrees = ours == pytest.approx(float(said["value"].iloc[0]), rel=0.02)
                 assert agrees == (table == "Table 7"), (table, method, name)
 
@@ -167,12 +168,12 @@ def test_the_papers_formulas_give_what_caote_prints_in_table_7_and_not_in_table_
 def test_keydiffs_formula_is_the_sum_of_its_printed_parts():
     n, d = 77, 64
     parts = (3 * n * d + d + n) + (3 * n * d - n - 1) + 5 * (2 * n + 2) + 8 * (n + 1)
-    assert formulas.keydiff_scores(n, d) == parts
+    assert efficiency.keydiff_scores(n, d) == parts
 
 
 def test_a_table_without_conditions_is_refused():
     with pytest.raises(ValueError, match="conditions"):
-        Table("t", "T", "", (), ("a",), ())
+        MeasuredTable("t", "T", "", (), ("a",), ())
 
 
 def test_rows_outside_of_the_schema_are_refused(tmp_path):

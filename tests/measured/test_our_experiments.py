@@ -9,16 +9,16 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from harness.cells import Cell
-from harness.engine.rows import REGIMES
-from harness.listing import CONF, names
-from harness.measured import extras
-from harness.measured.readings import pairs
-from harness.published import PAPERS
-from harness.published.places import names as papers_names
-from harness.settings import grids
+from harness.config import experiments
+from harness.config.cell import Cell
+from harness.config.experiments import CONF, option_names
+from harness.engine.requests.request import REGIMES
+from harness.papers.extra_tables import extras
+from harness.papers.own_leaderboard import pairs
+from harness.papers.published import PAPERS
+from harness.papers.published import names as papers_names
 
-ITEMS = [name for name in names("exp") if name.startswith("ours/") and not name.endswith("/all")]
+ITEMS = [name for name in option_names("exp") if name.startswith("ours/") and not name.endswith("/all")]
 ONLY_AT_FULL = {"kvec": "kvec/testbed", "gemfilter/llama31-8b": "gemfilter"}
 NEEDS_A_PROFILE = {"headkv_r", "headkv_r2"}  # made for one model: at scale=full they are the user's to make
 
@@ -31,7 +31,7 @@ def composed(*overrides):
 
 def points(name, scale="mini"):
     """Every job of an experiment, as it is typed."""
-    return list(grids.points(OmegaConf.to_container(composed(f"+exp={name}").grids), scale))
+    return list(experiments.grid_points(OmegaConf.to_container(composed(f"+exp={name}").grids), scale))
 
 
 def of(name):
@@ -60,7 +60,7 @@ def test_all_is_the_union_of_the_items_under_one_limit(scale):
 
 def test_simulated_blocks_are_cells_of_their_own():
     typed = ["scale=mini", "+exp=ours/oracle_gap", "policy=keydiff"]
-    made = grids.jobs(composed(*typed), typed, "mini", lambda each: composed(*each))
+    made = experiments.grid_jobs(composed(*typed), typed, "mini", lambda each: composed(*each))
     cells = [Cell.parse(OmegaConf.to_container(config, resolve=True)) for config in made]
     assert len({cell.id for cell in cells}) == 2 * 3
     assert {(cell.labels()["prompt"], cell.labels()["block_size"]) for cell in cells} == {
@@ -89,7 +89,7 @@ def test_every_pair_of_readings_is_run():
 
 def test_the_leaderboard_has_every_method_of_every_paper_on_both_sides_of_the_compared_size():
     methods = papers_names()["methods"]
-    wanted = {each[0] for paper in PAPERS for each in methods[paper].values() if each} & set(names("policy"))
+    wanted = {each[0] for paper in PAPERS for each in methods[paper].values() if each} & set(option_names("policy"))
     variants = {"dense"} | {"keydiff/dot", "keydiff/euclid", "buzz/swapped", "buzz/no_max"}  # ablations
     found: dict[str, set] = {}
     for policy, _, _, budget in of("ours/leaderboard"):
@@ -101,7 +101,7 @@ def test_the_leaderboard_has_every_method_of_every_paper_on_both_sides_of_the_co
 @pytest.mark.parametrize("name", ITEMS)
 def test_at_full_scale_files_exist_and_the_same_policies_are_asked(name):
     full, mini = points(name, "full"), points(name)
-    options = {group: set(names(group)) for group in grids.GROUPS}
+    options = {group: set(option_names(group)) for group in experiments.CONFIG_GROUPS}
     for point in full:
         for group, known in options.items():
             assert point[group] in known

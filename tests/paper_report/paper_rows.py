@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.figures.points import KEY, wanted
+from harness.papers.figures.figure_data import KEY, figure_cells
 
 SAMPLES = 8
 Scores = Callable[[str, str, str], np.ndarray]  # (policy, task, budget) -> a value for each sample
@@ -24,7 +24,7 @@ def drawn_at_random(policy: str, task: str, budget: str) -> np.ndarray:
 def cell_rows(
     key: tuple[Any, ...], values: np.ndarray, metric: str, model: str = "testbed", **more: Any
 ) -> pd.DataFrame:
-    """The rows of one cell, as `harness.store.load_rows` gives them."""
+    """The rows of one cell, as `harness.store.loading.load_rows` gives them."""
     own = dict(zip(KEY, key, strict=True))
     share = own["budget"].endswith("%")
     config = {"budget": {"share": 0.5 if share else None, "share_of": own["share_of"] or "prompt"}, "task": {}}
@@ -69,7 +69,7 @@ def cell_rows(
 
 def rows_of(paper: str, item: str, metric: str = "string_match", scores: Scores = drawn_at_random) -> pd.DataFrame:
     """Rows of an item at scale=mini, with a dense cell for each of its tasks."""
-    asked = wanted(paper, item, "mini")
+    asked = figure_cells(paper, item, "mini")
     first = asked.keys[0]
     dense = [("dense", task, "full", "", *first[4:]) for task in asked.values("task")]
     frames = []

@@ -8,17 +8,17 @@ import pandas as pd
 import pytest
 from paper_rows import cell_rows
 
-from harness.figures.points import wanted
-from harness.paper_report.tables import Tables
-from harness.store import Store
-from harness.verdicts.shelf import Shelf
+from harness.papers.figures.figure_data import figure_cells
+from harness.papers.paper_tables import Tables
+from harness.papers.row_index import RowIndex
+from harness.store.store import Store
 
 
 def diagnosed(
     folder, paper: str, item: str, diagnostic: str, frames: dict[str, pd.DataFrame], policy: str = ""
 ) -> None:
-    """Frames by sample, as `harness.diagnose` writes them for a cell of the item at scale=mini."""
-    key = next(key for key in wanted(paper, item, "mini").keys if policy in ("", key[0]))
+    """Frames by sample, as `harness.runner.diagnostic_runs` writes them for a cell of the item at scale=mini."""
+    key = next(key for key in figure_cells(paper, item, "mini").keys if policy in ("", key[0]))
     row = cell_rows(key, [0.0], "string_match").iloc[0]
     labels = {name: row[name] for name in ("model", "policy", "budget", "prompt", "task", "dtype", "created")}
     cell = {"cell_id": row["cell_id"], **labels, "block_size": int(row["block_size"]), "seed": 0}
@@ -32,7 +32,7 @@ def diagnosed(
 
 def table_of(paper: str, item: str, folder):
     rows = pd.DataFrame()
-    return Tables(paper, rows, Shelf(rows), Store(folder / "runs"), "mini").table(item)
+    return Tables(paper, rows, RowIndex(rows), Store(folder / "runs"), "mini").table(item)
 
 
 def test_correlations_of_hash_sizes_are_means_over_prompts_layers_and_heads(tmp_path):
@@ -70,4 +70,4 @@ def test_layers_of_table_8_count_from_one(tmp_path):
 
 def test_without_diagnostics_a_place_names_what_measures_it(tmp_path):
     table = table_of("caote", "Table 8", tmp_path)
-    assert all("No stored diagnostic 'score_ranks': `python -m harness.figures" in p.reason for p in table.places)
+    assert all("No stored diagnostic 'score_ranks': `python -m harness figures" in p.reason for p in table.places)

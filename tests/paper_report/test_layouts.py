@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.figures.points import wanted
-from harness.published import PAPERS, items, stand_ins, tables
-from harness.published.layouts import layout, printed, title
-from harness.published.names import labels
-from harness.published.places import names
+from harness.papers import published
+from harness.papers.figures.figure_data import figure_cells
+from harness.papers.published import PAPERS, items, labels, names, tables
+from harness.papers.table_layouts import layout, printed, title
 
 TABLES = [(paper, table.name) for paper in PAPERS for table in tables(paper) if table.name.startswith("Table")]
 
@@ -44,7 +43,7 @@ def test_every_task_of_the_papers_has_a_stand_in():
         own = {**names()["tasks"]["any"], **names()["tasks"].get(paper, {})}
         for name in own:
             for label in labels(paper, name):
-                assert label in (*stand_ins._written()["tasks"], *WITHOUT), (paper, name)
+                assert label in (*published._written()["tasks"], *WITHOUT), (paper, name)
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -54,8 +53,8 @@ def test_what_stands_in_is_what_the_mini_grids_run(paper):
     for line in items(paper).to_dict("records"):
         if line["needs"] != "drawing":
             for name in run:
-                run[name] |= set(wanted(paper, line["item"], "mini").values(name))
-    written = stand_ins._written()
+                run[name] |= set(figure_cells(paper, line["item"], "mini").values(name))
+    written = published._written()
     assert set(written["budgets"].get(paper, {}).values()) <= run["budget"]
     assert set(written["block_sizes"].get(paper, {}).values()) <= run["block_size"]
     assert run["task"] <= set(written["tasks"].values()) | {"book_perplexity"}

@@ -12,22 +12,21 @@ import pandas as pd
 import pytest
 from paper_rows import SAMPLES, cell_rows, rows_of
 
-from harness.figures.points import wanted
-from harness.paper_report.formats import comma_separated, latex, markdown, wide
-from harness.paper_report.sheet import number, sheet
-from harness.paper_report.tables import PaperTable, Place, Tables
-from harness.statistics.intervals import mean_interval
-from harness.store import Store
-from harness.verdicts.shelf import Shelf
+from harness.analysis.statistics import mean_interval
+from harness.papers.figures.figure_data import figure_cells
+from harness.papers.paper_tables import PaperTable, TablePlace, Tables
+from harness.papers.row_index import RowIndex
+from harness.papers.table_formats import comma_separated, latex, markdown, number, sheet, wide
+from harness.store.store import Store
 
 
 def table_of(paper: str, item: str, rows: pd.DataFrame, scale: str = "mini") -> PaperTable:
-    found = Tables(paper, rows, Shelf(rows), Store(Path("nowhere")), scale).table(item)
+    found = Tables(paper, rows, RowIndex(rows), Store(Path("nowhere")), scale).table(item)
     assert found is not None
     return found
 
 
-def place_at(table: PaperTable, **at: str) -> Place:
+def place_at(table: PaperTable, **at: str) -> TablePlace:
     found = [each for each in table.places if all(each.printed.at.get(name) == value for name, value in at.items())]
     assert len(found) == 1, at
     return found[0]
@@ -241,6 +240,6 @@ def test_numbers_have_the_digits_of_print():
 
 def test_only_cells_of_the_items_own_grid_answer_it():
     """Another block size on the shelf is another experiment's."""
-    key = next(key for key in wanted("keydiff", "Table 1", "mini").keys if key[0] == "keydiff")
+    key = next(key for key in figure_cells("keydiff", "Table 1", "mini").keys if key[0] == "keydiff")
     rows = cell_rows((*key[:-1], 64), np.full(4, 0.5), "string_match")
     assert not table_of("keydiff", "Table 1", rows).has_ours

@@ -1,4 +1,4 @@
-"""``python -m harness.report``: the folder it writes, what changes with a row, and sentences for bad input."""
+"""``python -m harness report``: the folder it writes, what changes with a row, and sentences for bad input."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ import pandas as pd
 import pytest
 from paper_rows import rows_of
 
-from harness.paper_report.entries import Stored, entries
-from harness.paper_report.freshness import is_fresh, made_from, mark
-from harness.published import PAPERS, claims, items
-from harness.report import __main__ as command
-from harness.store import Store
-from harness.verdicts.shelf import Shelf
+from harness.cli import main as command_line
+from harness.cli import report as report_command
+from harness.papers.claim_ledger import claims
+from harness.papers.paper_page import Stored, report_items
+from harness.papers.paper_report import is_fresh, made_from, mark
+from harness.papers.published import PAPERS, items
+from harness.papers.row_index import RowIndex
+from harness.store.store import Store
 
 LABELS = ("model", "policy", "budget", "prompt", "block_size", "task", "dtype", "seed", "git", "versions", "hardware",
           "device", "created")  # fmt: skip
@@ -29,10 +31,10 @@ def report(monkeypatch, capsys):
     """Run the command; its exit code and what it printed."""
 
     def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["report", *arguments])
+        monkeypatch.setattr(sys, "argv", ["harness", "report", *arguments])
         code = 0
         try:
-            command.main()
+            command_line.main()
         except SystemExit as stop:
             code = int(stop.code or 0)
         printed = capsys.readouterr()
@@ -73,7 +75,7 @@ def written(tmp_path_factory) -> dict[str, Path]:
     store_of(rows, folder / "other")
     out = {"once": "rows", "again": "rows", "changed": "other"}
     for name, results in out.items():
-        command.run(["paper=keydiff", f"results={folder / results}", f"out={folder / name}"])
+        report_command.main(["paper=keydiff", f"results_dir={folder / results}", f"out={folder / name}"])
     return {name: folder / name / "keydiff" for name in out}
 
 
@@ -151,7 +153,7 @@ def _without_code(claim) -> bool:
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_item_has_its_place_in_order_with_content_or_a_reason(paper, tmp_path):
     (tmp_path / "runs").mkdir()
-    found = list(entries(paper, Stored(tmp_path, pd.DataFrame(), Shelf(pd.DataFrame()), "mini")))
+    found = list(report_items(paper, Stored(tmp_path, pd.DataFrame(), RowIndex(pd.DataFrame()), "mini")))
     listed = list(items(paper)["item"])
     assert [entry.name for entry in found][: len(listed)] == listed
     assert all(entry.reason for entry in found if not entry.drawing and not entry.measured)

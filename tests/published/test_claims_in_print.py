@@ -8,10 +8,10 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from harness.published import PAPERS, claims, frame
-from harness.published.names import metrics
-from harness.verdicts.evidence import evidence
-from harness.verdicts.shelf import Shelf
+from harness.papers.claim_ledger import claims
+from harness.papers.evidence import evidence
+from harness.papers.published import PAPERS, metrics, published_frame
+from harness.papers.row_index import RowIndex
 
 # (cases that hold, all cases): a case is one baseline at one budget on one model.
 IN_PRINT = {
@@ -60,7 +60,7 @@ IN_PRINT = {
 
 def printed_rows(paper: str) -> pd.DataFrame:
     """Each printed cell as a cell of ours with two equal samples; the first unflagged number counts."""
-    own = frame(paper)
+    own = published_frame(paper)
     own = own[own["value"].notna() & (own["policy"] != "") & (own["our_task"] != "")]
     own = own[~own["our_task"].str.contains(",") & own["metric"].map(lambda metric: bool(metrics(metric)))]
     own = own[own["metric"] != "ppl"] if paper == "caote" else own  # the dense one, in other units than the gaps
@@ -89,7 +89,7 @@ def printed_rows(paper: str) -> pd.DataFrame:
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_claims_hold_in_print_as_the_audit_says(paper):
-    shelf = Shelf(printed_rows(paper))
+    shelf = RowIndex(printed_rows(paper))
     counted = {}
     for claim in claims(paper):
         if claim.id in IN_PRINT:

@@ -7,9 +7,8 @@ import re
 import pytest
 
 from harness.errors import UserError
-from harness.published import PAPERS, Comparison, Spec, claims, items
-from harness.published.names import labels, metrics, model, presets
-from harness.published.places import cells_as_text
+from harness.papers.claim_ledger import Comparison, Spec, claims
+from harness.papers.published import PAPERS, cells_as_text, items, labels, metrics, model, presets
 
 EVERY = [claim for paper in PAPERS for claim in claims(paper)]
 NAMED = re.compile(r"(Table|Figure)s? ((?:[\dA-C]+[a-f]?(?:-[a-f])?(?:, (?=\d))?)+)")  # "Tables 4, 7", "Figure 9b-d"

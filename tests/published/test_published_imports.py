@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOREIGN = ("torch", "transformers", "hydra", "omegaconf", "tasks", "harness.engine", "harness.runner", "harness.store")
+FOREIGN = (
+    "torch",
+    "transformers",
+    "hydra",
+    "omegaconf",
+    "tasks",
+    "harness.engine",
+    "harness.runner.worker",
+    "harness.store",
+)
 
 
 @pytest.mark.parametrize("room", ["harness/published", "harness/verdicts"])

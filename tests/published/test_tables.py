@@ -8,12 +8,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from harness.config.experiments import option_names as options
 from harness.errors import UserError
-from harness.listing import names as options
-from harness.published import PAPERS, frame, items, tables
-from harness.published.names import labels, metrics, presets
-from harness.published.places import FOLDER, names
-from harness.published.tables import FLAGS
+from harness.papers.published import (
+    FLAGS,
+    FOLDER,
+    PAPERS,
+    items,
+    labels,
+    metrics,
+    names,
+    presets,
+    published_frame,
+    tables,
+)
 from tasks import TASKS, build
 
 KEY = ["paper", "table", "model", "method", "budget", "budget_unit", "block_size", "task", "metric", "note"]
@@ -26,12 +34,12 @@ AVERAGES = {
     "longbench_14_avg": labels("any", "longbench_14_avg"),
     "longbench_full_avg": labels("any", "longbench_full_avg"),
 }
-everything = frame()
+everything = published_frame()
 
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_printed_number_is_there_once(paper):
-    own = frame(paper)
+    own = published_frame(paper)
     assert len(own) == CELLS[paper]
     assert set(own["paper"]) == {paper}
     assert not own.duplicated(KEY).any()
@@ -40,7 +48,7 @@ def test_every_printed_number_is_there_once(paper):
 def test_tables_are_the_frame_cut_in_pieces():
     parts = tables("kvec")
     assert [part.name for part in parts] == [f"Table {number}" for number in range(1, 11)]
-    pd.testing.assert_frame_equal(pd.concat([part.cells for part in parts]).sort_index(), frame("kvec"))
+    pd.testing.assert_frame_equal(pd.concat([part.cells for part in parts]).sort_index(), published_frame("kvec"))
 
 
 def test_types_and_vocabularies():
@@ -100,7 +108,7 @@ def test_wrong_averages_are_flagged_and_only_those():
 
 
 def test_geometric_means_of_buzz_follow_from_its_table_b():
-    own = frame("buzz")
+    own = published_frame("buzz")
     parts = own[own["table"] == "Table B"].groupby(["method", "budget"])["value"]
     computed = parts.apply(
         lambda three: float(np.exp(np.log(three).mean())) if three.notna().all() else np.nan
@@ -147,7 +155,7 @@ def test_presets_exist_and_what_has_none_says_so():
     known = set(options("policy"))
     for paper in PAPERS:
         methods = names()["methods"][paper]
-        assert set(frame(paper)["method"]) <= set(methods)
+        assert set(published_frame(paper)["method"]) <= set(methods)
         for method, own in methods.items():
             assert own is None or own[0] in known, method
             assert own is not None or method in names()["without"]
@@ -169,7 +177,7 @@ def test_rows_of_sensitivity_tables_have_a_name_of_their_own():
 def test_tasks_and_metrics_have_a_counterpart_or_say_why_not():
     ours = {task.name for task in TASKS.values()}
     for paper in PAPERS:
-        for task in sorted(set(frame(paper)["task"])):
+        for task in sorted(set(published_frame(paper)["task"])):
             found = labels(paper, task)
             assert found or task in names()["without"], (paper, task)
             assert all(label.partition("/")[0] in ours for label in found)
@@ -200,10 +208,10 @@ def test_every_table_and_figure_is_listed():
 
 def test_every_table_with_numbers_is_listed():
     for paper in PAPERS:
-        assert set(frame(paper)["table"]) <= set(items(paper)["item"])
+        assert set(published_frame(paper)["table"]) <= set(items(paper)["item"])
 
 
-@pytest.mark.parametrize("ask", [frame, tables, items])
+@pytest.mark.parametrize("ask", [published_frame, tables, items])
 def test_an_unknown_paper_is_answered_with_the_nearest(ask):
     with pytest.raises(UserError, match=r"no paper called 'keydif'. Did you mean keydiff\?"):
         ask("keydif")

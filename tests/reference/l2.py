@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from .policy import HeadView, LayerView, Policy, first_positions, last_positions
+from tests.reference.policy import HeadView, LayerView, Policy, first_positions, last_positions
 
 
 class L2(Policy):

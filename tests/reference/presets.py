@@ -3,22 +3,22 @@
 from collections.abc import Callable
 from typing import Any
 
-from .adakv import AdaKV
-from .buzz import Buzz
-from .caote import Caote
-from .fastgen import FastGen
-from .h2o import H2O
-from .hashevict import HashEvict
-from .headkv import HeadKV
-from .keydiff import KeyDiff
-from .kvec import KVec
-from .l2 import L2
-from .policy import Policy
-from .pyramidkv import PyramidKV
-from .scissorhands import Scissorhands
-from .snapkv import SnapKV
-from .tova import Tova
-from .window_sink import Dense, Sink, Window
+from tests.reference.adakv import AdaKV
+from tests.reference.buzz import Buzz
+from tests.reference.caote import Caote
+from tests.reference.fastgen import FastGen
+from tests.reference.h2o import H2O
+from tests.reference.hashevict import HashEvict
+from tests.reference.headkv import HeadKV
+from tests.reference.keydiff import KeyDiff
+from tests.reference.kvec import KVec
+from tests.reference.l2 import L2
+from tests.reference.policy import Policy
+from tests.reference.pyramidkv import PyramidKV
+from tests.reference.scissorhands import Scissorhands
+from tests.reference.snapkv import SnapKV
+from tests.reference.tova import Tova
+from tests.reference.window_sink import Dense, Sink, Window
 
 ONCE = {"prefill_evict": "once_after_prompt", "decode_evict": "never"}
 ONCE_THEN_EAA = {"prefill_evict": "once_after_prompt", "order": "EAA"}

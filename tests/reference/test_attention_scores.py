@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from . import presets
-from .attention import attend, group_mean
-from .cases import kept, random_chunks, rng, scripted, split
-from .engine import simulate
-from .h2o import H2O
-from .selection import keep
-from .snapkv import SnapKV, pool
-from .tova import Tova
-from .window_sink import Sink, Window
+from tests.reference import presets
+from tests.reference.attention import attend, group_mean
+from tests.reference.cases import kept, random_chunks, rng, scripted, split
+from tests.reference.engine import simulate
+from tests.reference.h2o import H2O
+from tests.reference.selection import keep
+from tests.reference.snapkv import SnapKV, pool
+from tests.reference.tova import Tova
+from tests.reference.window_sink import Sink, Window
 
 ONCE = {"prefill_evict": "once_after_prompt", "decode_evict": "never"}
 

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from . import buzz, presets
-from .buzz import Buzz
-from .cases import kept, random_chunks, rng
-from .engine import simulate
-from .h2o import H2O
-from .window_sink import Dense
+from tests.reference import buzz, presets
+from tests.reference.buzz import Buzz
+from tests.reference.cases import kept, random_chunks, rng
+from tests.reference.engine import simulate
+from tests.reference.h2o import H2O
+from tests.reference.window_sink import Dense
 
 
 @pytest.mark.parametrize("s", range(3, 12))

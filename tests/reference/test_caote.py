@@ -6,15 +6,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from . import caote
-from .attention import attend
-from .caote import Caote
-from .cases import kept, random_chunks, rng
-from .engine import simulate
-from .h2o import H2O
-from .selection import keep
-from .snapkv import SnapKV
-from .tova import Tova
+from tests.reference import caote
+from tests.reference.attention import attend
+from tests.reference.caote import Caote
+from tests.reference.cases import kept, random_chunks, rng
+from tests.reference.engine import simulate
+from tests.reference.h2o import H2O
+from tests.reference.selection import keep
+from tests.reference.snapkv import SnapKV
+from tests.reference.tova import Tova
 
 
 def brute_force(h: np.ndarray, v: np.ndarray, gone: set[int]) -> float:

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from . import adakv, buzz, caote, hashevict, headkv, keydiff, kvec, pyramidkv, snapkv
-from .cases import scripted
-from .engine import simulate
-from .h2o import H2O
-from .hashevict import HashEvict
-from .selection import keep
-from .tova import Tova
+from tests.reference import adakv, buzz, caote, hashevict, headkv, keydiff, kvec, pyramidkv, snapkv
+from tests.reference.cases import scripted
+from tests.reference.engine import simulate
+from tests.reference.h2o import H2O
+from tests.reference.hashevict import HashEvict
+from tests.reference.selection import keep
+from tests.reference.tova import Tova
 
 # Section 3.4
 

@@ -6,14 +6,14 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from . import hashevict, keydiff, presets
-from .attention import attend
-from .cases import random_chunks, rng, split
-from .engine import simulate, simulate_layers
-from .hashevict import HashEvict
-from .keydiff import KeyDiff
-from .l2 import L2
-from .selection import keep
+from tests.reference import hashevict, keydiff, presets
+from tests.reference.attention import attend
+from tests.reference.cases import random_chunks, rng, split
+from tests.reference.engine import simulate, simulate_layers
+from tests.reference.hashevict import HashEvict
+from tests.reference.keydiff import KeyDiff
+from tests.reference.l2 import L2
+from tests.reference.selection import keep
 
 # T-30: L2.
 

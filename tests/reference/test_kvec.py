@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from . import kvec, presets
-from .attention import attend, group_mean
-from .cases import kept, random_chunks, rng
-from .engine import simulate_layers
-from .kvec import KVec
-from .selection import keep
-from .snapkv import pool
+from tests.reference import kvec, presets
+from tests.reference.attention import attend, group_mean
+from tests.reference.cases import kept, random_chunks, rng
+from tests.reference.engine import simulate_layers
+from tests.reference.kvec import KVec
+from tests.reference.selection import keep
+from tests.reference.snapkv import pool
 
 
 def kvec_layers(seed: int, n_layers: int = 4, total: int = 40) -> list:

@@ -1,8 +1,8 @@
 """The named presets of policies.md 2, and the rounding they share."""
 
-from . import presets
-from .caote import Caote
-from .selection import largest_remainder
+from tests.reference import presets
+from tests.reference.caote import Caote
+from tests.reference.selection import largest_remainder
 
 
 def test_every_preset_of_section_2_exists():

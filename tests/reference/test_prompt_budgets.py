@@ -5,15 +5,15 @@ import json
 import numpy as np
 import pytest
 
-from . import adakv, gemfilter, headkv, presets, pyramidkv
-from .adakv import AdaKV
-from .attention import attend, group_mean
-from .cases import kept, random_chunks, rng
-from .engine import simulate, simulate_layers
-from .headkv import HeadKV
-from .pyramidkv import PyramidKV
-from .selection import keep
-from .snapkv import mean_rows, pool
+from tests.reference import adakv, gemfilter, headkv, presets, pyramidkv
+from tests.reference.adakv import AdaKV
+from tests.reference.attention import attend, group_mean
+from tests.reference.cases import kept, random_chunks, rng
+from tests.reference.engine import simulate, simulate_layers
+from tests.reference.headkv import HeadKV
+from tests.reference.pyramidkv import PyramidKV
+from tests.reference.selection import keep
+from tests.reference.snapkv import mean_rows, pool
 
 # T-24: PyramidKV.
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from .cases import CASES, Case, random_chunks
-from .engine import Chunk, simulate
-from .headkv import uniform_profile
+from tests.reference.cases import CASES, Case, random_chunks
+from tests.reference.engine import Chunk, simulate
+from tests.reference.headkv import uniform_profile
 
 KINDS = ("normal", "ties", "one-hot", "zero keys", "equal values")
 

@@ -8,13 +8,13 @@ import math
 import numpy as np
 import pytest
 
-from . import presets
-from .attention import attend, column_sums
-from .cases import BY_NAME, CASES, Case, joined, prompt_sizes, random_chunks, split, with_mode
-from .engine import Step, simulate, simulate_layers
-from .policy import Policy
-from .selection import keep
-from .window_sink import Dense, Sink
+from tests.reference import presets
+from tests.reference.attention import attend, column_sums
+from tests.reference.cases import BY_NAME, CASES, Case, joined, prompt_sizes, random_chunks, split, with_mode
+from tests.reference.engine import Step, simulate, simulate_layers
+from tests.reference.policy import Policy
+from tests.reference.selection import keep
+from tests.reference.window_sink import Dense, Sink
 
 MODES = [(case, mode) for case in CASES for mode in case.modes]
 EVERY = pytest.mark.parametrize(("case", "mode"), MODES, ids=[f"{case.name}-{mode}" for case, mode in MODES])

@@ -5,12 +5,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from . import fastgen, presets
-from .cases import FASTGEN, TOKENS, random_chunks, rng, scripted
-from .engine import Step, simulate
-from .fastgen import FastGen
-from .scissorhands import Scissorhands, bits
-from .window_sink import Dense
+from tests.reference import fastgen, presets
+from tests.reference.cases import FASTGEN, TOKENS, random_chunks, rng, scripted
+from tests.reference.engine import Step, simulate
+from tests.reference.fastgen import FastGen
+from tests.reference.scissorhands import Scissorhands, bits
+from tests.reference.window_sink import Dense
 
 # T-28: Scissorhands.
 

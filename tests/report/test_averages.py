@@ -7,8 +7,8 @@ import math
 import pandas as pd
 import pytest
 
-from harness.report.averages import averages
 from harness.report.rows import CONTEXT
+from harness.report.summary import averages
 from tasks.longbench.subsets import ENGLISH
 
 KVEC_DENSE = (

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import harness.report.colours as colours
-from harness.report.colours import HUES, contrast, look_of, looks
+import harness.report.labels as colours
+from harness.report.labels import HUES, contrast, look_of, looks
 
 POLICIES = [
     f"{correction}{allocator}{family}"

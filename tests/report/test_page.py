@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.report import ledger_table, summary_table, value_text, write_report
-from harness.report.page import render
+from harness.report.ledger_table import ledger_table
+from harness.report.page import render, write_report
+from harness.report.summary import summary_table, value_text
 
 Make = Callable[..., pd.DataFrame]
 VOID = {"meta", "link", "br", "hr", "img", "input"}

@@ -10,11 +10,10 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from harness import terminal
-from harness.report import summary_table
-from harness.report.colours import HUES, is_reference, look_of, looks
-from harness.report.names import ordered_policies
+from harness.report.labels import HUES, is_reference, look_of, looks, ordered_policies
 from harness.report.page import render
+from harness.report.summary import summary_table
+from harness.runner import progress
 
 Make = Callable[..., pd.DataFrame]
 COMPARED = ["sink", "random", "a_new_idea", "oracle", "keydiff"]
@@ -87,8 +86,8 @@ def test_a_page_of_references_alone(make: Make) -> None:
 
 def test_the_terminal_names_them_in_full(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = Console(file=io.StringIO(), width=80)
-    monkeypatch.setattr(terminal, "console", shown)
-    terminal.show_summary(summary_table(make(COMPARED, ["64"], ["niah"])))
+    monkeypatch.setattr(progress, "console", shown)
+    progress.show_summary(summary_table(make(COMPARED, ["64"], ["niah"])))
     text = shown.file.getvalue()  # type: ignore[attr-defined]
     places = [text.index(f"│ {label} ") for label in ("dense", *IN_ORDER)]
     assert places == sorted(places)

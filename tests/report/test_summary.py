@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.report import difference_text, interval_text, summary_table, value_text
-from harness.statistics.intervals import mean_interval, paired_difference, perplexity_interval
+from harness.analysis.statistics import mean_interval, paired_difference, perplexity_interval
+from harness.report.summary import difference_text, interval_text, summary_table, value_text
 
 Make = Callable[..., pd.DataFrame]
 

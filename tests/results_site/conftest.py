@@ -12,10 +12,11 @@ import pandas as pd
 import pytest
 from report.conftest import build as made_up_rows
 
-from harness import survivors
-from harness.site import build
-from harness.store import Store
-from harness.store import cells as stored_cells
+from harness.cli import main as command_line
+from harness.cli import survivors
+from harness.site.build import build
+from harness.store import cell_folders
+from harness.store.store import Store
 
 WATCHED = ["policy=keydiff,sink,random", "budget=50%", "task=niah", "task.lengths=[192]", "task.repeats=1",
            "task.depths=[20]", "block_size=32", "device=cpu"]  # fmt: skip
@@ -54,11 +55,11 @@ def _stored(store: Store, name: str, described: Mapping[str, Any], samples: pd.D
 def _answers_of_the_watched(folder: Path, store: Store, rows: pd.DataFrame) -> None:
     """What the watched policies said by themselves."""
     watched = folder / "diagnostics"
-    for place, name in enumerate(stored_cells.names(watched)):
+    for place, name in enumerate(cell_folders.cell_names(watched)):
         (file,) = (watched / name / "survivors").glob("*.parquet")
         sample = rows[rows["task"] == "niah"].iloc[:1]
         own = {"sample_id": pd.read_parquet(file)["sample_id"].iloc[0], "prediction": f"answer {place} & <b>more</b>"}
-        _stored(store, name, stored_cells.described(watched / name), sample.assign(**own))
+        _stored(store, name, cell_folders.read_description(watched / name), sample.assign(**own))
 
 
 @pytest.fixture(scope="session")
@@ -73,10 +74,10 @@ def call(monkeypatch, capsys):
     """Run the main function of a command; its exit code and what it printed."""
 
     def run(module, *arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", [module.__name__, *arguments])
+        monkeypatch.setattr(sys, "argv", ["harness", module.__name__.rpartition(".")[2], *arguments])
         code = 0
         try:
-            module.main()
+            command_line.main()
         except SystemExit as stop:
             code = int(stop.code or 0)
         printed = capsys.readouterr()

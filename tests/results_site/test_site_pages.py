@@ -13,15 +13,14 @@ import pytest
 from report.conftest import build as made_up_rows
 from results_site.conftest import INVALID
 
-from harness.report import summary_table
-from harness.report.colours import FAMILIES, contrast, look_of
+from harness.cli import site as command
+from harness.report.labels import FAMILIES, contrast, look_of
 from harness.report.rows import checked
-from harness.site import __main__ as command
-from harness.site import leaderboard
-from harness.site.material import Material
-from harness.site.papers import papers_of
-from harness.store import cells as stored_cells
-from harness.store import load_rows
+from harness.report.summary import summary_table
+from harness.site import sortable_tables
+from harness.site.contents import SiteContents, papers_of
+from harness.store import cell_folders
+from harness.store.loading import load_rows
 
 INK, CARD = {"light": "#1c2126", "dark": "#e6e9ec"}, {"light": "#ffffff", "dark": "#181d23"}
 
@@ -71,7 +70,7 @@ def test_every_link_of_every_page_leads_to_a_file_of_the_folder(site):
 
 
 def test_every_cell_has_a_line_in_the_ledger_and_a_page(site, results):
-    cells = stored_cells.names(results / "runs")
+    cells = cell_folders.cell_names(results / "runs")
     book = (site / "ledger.html").read_text()
     for cell in cells:
         assert f'href="cells/{cell}.html"' in book
@@ -100,7 +99,7 @@ def test_reports_are_copied_so_that_the_folder_stands_alone(site):
     assert 'href="reports/keydiff/index.html"' in index
     assert 'href="reports/quickstart.html"' in index
     assert "Report of KeyDiff" in (site / "reports/keydiff/index.html").read_text()
-    assert "python -m harness.report paper=kvec" in index
+    assert "python -m harness report paper=kvec" in index
 
 
 def test_what_a_model_said_is_text_and_no_markup(site):
@@ -114,7 +113,7 @@ def test_the_viewers_data_is_what_was_stored(site, results):
     data = json.loads(re.search(r'id="data">(.*)</script>', viewer.read_text())[1])
     assert [run["label"] for run in data["runs"]] == ["sink, 50%", "keydiff, 50%", "random (floor), 50%"]
     frames = {
-        stored_cells.described(folder)["policy"]: pd.read_parquet(next(folder.glob("survivors/*.parquet")))
+        cell_folders.read_description(folder)["policy"]: pd.read_parquet(next(folder.glob("survivors/*.parquet")))
         for folder in (results / "diagnostics").iterdir()
     }
     for run, policy in zip(data["runs"], ("sink", "keydiff", "random"), strict=True):
@@ -128,7 +127,7 @@ def test_the_viewers_data_is_what_was_stored(site, results):
 
 def test_places_are_given_to_rivals_and_never_to_reference_lines():
     rows = made_up_rows(policies=("window", "sink", "keydiff", "random", "oracle"), budgets=("64", "128"))
-    placed = leaderboard.with_places(summary_table(rows))
+    placed = sortable_tables.with_places(summary_table(rows))
     assert set(placed.loc[placed["dense"] | placed["reference"], "place"]) == {0}
     runs = placed[placed["place"] > 0]
     assert len(runs) == 3 * 2 * 2
@@ -139,8 +138,8 @@ def test_places_are_given_to_rivals_and_never_to_reference_lines():
 
 
 def test_a_line_of_the_leaderboard_carries_the_numbers_of_the_summary():
-    material = Material.of(made_up_rows(policies=("sink", "keydiff"), budgets=("128",), tasks=("niah",)))
-    table = leaderboard.leaderboard(material)
+    material = SiteContents.of(made_up_rows(policies=("sink", "keydiff"), budgets=("128",), tasks=("niah",)))
+    table = sortable_tables.leaderboard_page(material)
     titles = [column.title for column in table.columns]
     assert ("model", "testbed") in table.common
     summary = material.summary.set_index("label")
@@ -192,14 +191,14 @@ def test_the_same_rows_give_the_same_bytes(results, site, tmp_path, call):
 
 def test_rows_are_checked_before_anything_is_drawn(results):
     with pytest.raises(ValueError, match="no rows to report"):
-        Material.of(checked(load_rows(results)).iloc[:0])
+        SiteContents.of(checked(load_rows(results)).iloc[:0])
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["result=x"], "There is no setting 'result'. Did you mean results?"),
-        (["results"], "'results' is no setting: write python -m harness.site"),
+        (["results"], "'results' is no setting: write python -m harness site"),
         (["results=/does/not/exist"], "There is no folder /does/not/exist"),
         (["scale=huge"], "There is no scale called 'huge'"),
         (["results={empty}"], "There are no rows under"),

@@ -1,4 +1,4 @@
-"""``python -m harness.survivors``: one sample, several policies, and bad input in one sentence."""
+"""``python -m harness survivors``: one sample, several policies, and bad input in one sentence."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pandas as pd
 import pytest
 from results_site.conftest import WATCHED
 
-from harness import survivors as command
-from harness.store import cells as stored_cells
+from harness.cli import survivors
+from harness.store import cell_folders
 
 
 def test_all_policies_are_fed_the_same_tokens_with_their_text(results):
     root = results / "diagnostics"
-    found = {stored_cells.described(root / name)["policy"]: name for name in stored_cells.names(root)}
+    found = {cell_folders.read_description(root / name)["policy"]: name for name in cell_folders.cell_names(root)}
     assert set(found) == {"keydiff", "sink", "random"}
     texts = []
     for name in found.values():
@@ -27,10 +27,10 @@ def test_all_policies_are_fed_the_same_tokens_with_their_text(results):
 
 def test_a_sample_is_chosen_by_its_id(call, tmp_path):
     several = [each if each != "task.depths=[20]" else "task.depths=[20,80]" for each in WATCHED[1:]]
-    code, printed = call(command, "policy=sink", *several, f"results_dir={tmp_path}", "sample=L192-d80-r0")
+    code, printed = call(survivors, "policy=sink", *several, f"results_dir={tmp_path}", "sample=L192-d80-r0")
     assert code == 0, printed
     assert [file.stem for file in tmp_path.rglob("*.parquet")] == ["L192-d80-r0"]
-    assert f"python -m harness.site results={tmp_path}" in printed
+    assert f"python -m harness site results_dir={tmp_path}" in printed
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_sample_is_chosen_by_its_id(call, tmp_path):
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(call, tmp_path, arguments, sentence):
-    code, printed = call(command, *WATCHED[1:], *arguments, f"results_dir={tmp_path}")
+    code, printed = call(survivors, *WATCHED[1:], *arguments, f"results_dir={tmp_path}")
     assert code == 2
     assert sentence in printed
     assert printed.count("\n") == 1

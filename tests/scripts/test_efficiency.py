@@ -7,11 +7,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from harness.engine.run import Engine
-from harness.measured import extras, formulas, tables
-from harness.measured.efficiency import CASE, COLUMNS, save
-from harness.origin import provenance
-from harness.published import PAPERS
+from harness.config import provenance
+from harness.engine.engine import Engine
+from harness.papers import efficiency
+from harness.papers.efficiency import CASE, COLUMNS, save
+from harness.papers.extra_tables import extras, tables
+from harness.papers.published import PAPERS
 from scripts.bench.shapes import build
 from scripts.efficiency import cases
 from scripts.efficiency.cases import SCALES, Scale, timed_cases
@@ -73,22 +74,28 @@ def test_keydiffs_scoring_counts_what_its_formula_says(lines):
     """Scores alone: the selection, which the formula leaves out, does not count; what it divides by is kept."""
     counted = [each for each in lines if each["quantity"] == "block_operations" and each["budget_slots"] == 40]
     own = {each["policy"]: each["value"] for each in counted if each["block_size"] == 16}
-    shape = formulas.TESTBED
-    expected = shape.layers * shape.kv_heads * formulas.keydiff_scores(40 + 16, shape.head)
+    shape = efficiency.TESTBED
+    expected = shape.layers * shape.kv_heads * efficiency.keydiff_scores(40 + 16, shape.head)
     assert own["keydiff"] - own["window"] == pytest.approx(expected, rel=0.1)
     assert own["sink"] == own["window"]
     assert own["h2o/keydiff"] - own["window"] > own["tova/keydiff"] - own["window"] > 0
 
 
 def test_the_formulas_shape_is_the_testbeds(engine):
-    config, shape = engine.config, formulas.TESTBED
+    config, shape = engine.config, efficiency.TESTBED
     assert (config.num_hidden_layers, config.hidden_size, config.head_dim) == (shape.layers, shape.hidden, shape.head)
     assert config.num_key_value_heads == shape.kv_heads
     assert (config.intermediate_size, config.vocab_size) == (shape.inner, shape.vocabulary)
 
 
 def test_every_table_of_costs_can_be_made_of_one_run(lines, tmp_path):
-    conditions = {"model": "testbed", "scale": "mini", "dtype": "float32", "threads": 1, **provenance.record("cpu")}
+    conditions = {
+        "model": "testbed",
+        "scale": "mini",
+        "dtype": "float32",
+        "threads": 1,
+        **provenance.cell_provenance("cpu"),
+    }
     save(pd.DataFrame(lines).assign(**conditions), tmp_path)
     items = [(paper, item) for paper in PAPERS for item in extras(paper)]
     items += [("keydiff", "Table 4"), ("caote", "Table 6"), ("caote", "Table 7"), ("hashevict", "Table 1"),
@@ -100,7 +107,7 @@ def test_every_table_of_costs_can_be_made_of_one_run(lines, tmp_path):
 
 
 def test_rows_are_those_of_the_schema_and_budgets_are_held(lines):
-    assert {*lines[0]} | {"model", "scale", "dtype", "threads", *provenance.record("cpu")} == set(COLUMNS)
+    assert {*lines[0]} | {"model", "scale", "dtype", "threads", *provenance.cell_provenance("cpu")} == set(COLUMNS)
     keys = [tuple(each[name] for name in (*CASE, "quantity")) for each in lines]
     assert len(set(keys)) == len(keys)
     held = {each["policy"]: each["value"] for each in lines

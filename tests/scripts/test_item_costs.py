@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.store import Store
+from harness.store.store import Store
 from scripts.item_costs import Spent, sentence, spent, with_cost
 
 LABELS = {"task": "niah", "prompt": "blocked", "block_size": 32, "budget": "25%"}

@@ -12,7 +12,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from harness.user_error import UserError
+from harness.errors import UserError
 from scripts.testbed import loop, network, words
 from scripts.testbed.export import export, write
 from scripts.testbed.five_gram import FiveGram

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from made_up_rows import rows_of
 
-from harness.published import PAPERS, Claim, claims
-from harness.published.names import labels, metrics, model, presets
-from harness.verdicts import verdict, verdicts
-from harness.verdicts.shelf import Shelf
+from harness.papers.claim_ledger import Claim, claims
+from harness.papers.published import PAPERS, labels, metrics, model, presets
+from harness.papers.row_index import RowIndex
+from harness.papers.verdicts import verdict, verdicts
 
 N = 9
 EVERY = [claim for paper in PAPERS for claim in claims(paper)]
@@ -58,7 +58,7 @@ def test_it_is_decided_from_the_cells_that_it_names(claim):
 
 def test_nothing_is_decided_without_rows():
     for paper in PAPERS:
-        for found in verdicts(claims(paper), Shelf(pd.DataFrame()), "full"):
+        for found in verdicts(claims(paper), RowIndex(pd.DataFrame()), "full"):
             asked = found.claim.comparison
             assert found.outcome == ("inconclusive" if asked else "not comparable"), found.claim.id
             assert found.reason

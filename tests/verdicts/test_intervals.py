@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.verdicts.cases import Case
-from harness.verdicts.findings import Finding, findings
-from harness.verdicts.paired import Stratum, resample
+from harness.papers.claim_tests import ClaimCase
+from harness.papers.comparisons import Stratum, ClaimResult, findings, resample
 
 SIMULATIONS = 1_000
 TRUTH = 0.1
@@ -24,16 +23,16 @@ def simulated(rng: np.random.Generator, documents: int, each: int, tasks: int, p
     return out
 
 
-def found_in(strata: list[Stratum]) -> list[Finding]:
+def found_in(strata: list[Stratum]) -> list[ClaimResult]:
     """One finding for each pair of cells."""
     pairs = strata[0].totals.shape[1] // 2
     group = tuple(range(len(strata)))
 
-    def case(place: int) -> Case:
+    def case(place: int) -> ClaimCase:
         weights = np.zeros(2 * pairs)
         weights[[place, pairs + place]] = 1.0, -1.0
         both = [place, pairs + place]
-        return Case(str(place), lambda scores: scores[..., both].mean(axis=-2) @ [1.0, -1.0], group, weights)
+        return ClaimCase(str(place), lambda scores: scores[..., both].mean(axis=-2) @ [1.0, -1.0], group, weights)
 
     return findings([case(place) for place in range(pairs)], strata, level=0.95, bounded=True)
 

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from made_up_rows import rows_of
 
-from harness.published import Claim, Comparison, Spec
-from harness.verdicts import Verdict, verdict
+from harness.papers.claim_ledger import Claim, Comparison, Spec
+from harness.papers.verdicts import Verdict, verdict
 
 N = 90
 METHODS = {"buzz": "buzz", "h2o": "h2o/buzz", "sink": "sink/buzz", "dense": "dense", "buzz_logn": "buzz/logn"}

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from made_up_rows import noisy, rows_of
 
-from harness.published import Claim, Comparison, Spec
-from harness.verdicts import verdict, verdicts
-from harness.verdicts.shelf import Shelf
+from harness.papers.claim_ledger import Claim, Comparison, Spec
+from harness.papers.row_index import RowIndex
+from harness.papers.verdicts import verdict, verdicts
 
 LADDER = ("2048", "4096", "6144", "8192")
 
@@ -172,11 +172,11 @@ def test_an_average_needs_all_of_its_tasks_at_full_scale():
 def test_changing_one_row_changes_the_claims_that_depend_on_it_and_no_other():
     other = claim_of(task=("trec",))
     rows = pd.concat([two(0.01, 0.0), two(0.1, 0.0, task="longbench/trec")], ignore_index=True)
-    before = verdicts([claim_of(), other], Shelf(rows), "mini")
+    before = verdicts([claim_of(), other], RowIndex(rows), "mini")
     rows.loc[
         (rows["task"] == "longbench/qasper") & (rows["policy"] == "keydiff") & (rows["sample_id"] == "s3"), "value"
     ] -= 0.9
-    after = verdicts([claim_of(), other], Shelf(rows), "mini")
+    after = verdicts([claim_of(), other], RowIndex(rows), "mini")
     assert before[0].estimate - after[0].estimate == pytest.approx(0.9 / 60)
     assert before[0].interval != after[0].interval
     assert before[1].interval == after[1].interval
@@ -195,7 +195,7 @@ def test_a_paper_with_many_claims_needs_more_proof_for_each():
         for p in ("tova/keydiff", "snapkv/keydiff")
         if (p, b) != ("snapkv/keydiff", "2048")
     }
-    together = verdicts([claim_of(), *null], Shelf(pd.concat([rows, rows_of(noise)], ignore_index=True)), "mini")
+    together = verdicts([claim_of(), *null], RowIndex(pd.concat([rows, rows_of(noise)], ignore_index=True)), "mini")
     assert together[0].p == pytest.approx(5 * alone.p)
     assert all(each.outcome == "inconclusive" for each in together[1:])
 

@@ -7,7 +7,7 @@ import stat
 
 import pytest
 
-from harness.wandb_logger.courier import WAITING_LETTERS, Courier
+from harness.integrations.wandb_logger import WAITING_LETTERS, Courier
 
 SETTINGS = {"mode": "offline", "project": "p", "entity": None, "group": "g", "tags": [], "wait": 60}
 OPEN = {"what": "open", "run": "0", "name": "a run", "config": {"a": 1}}

@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
-from harness import __main__ as command
-from harness.report import checked, summary_table
-from harness.store import load_rows
+from harness.cli import main
+from harness.report.rows import checked
+from harness.report.summary import summary_table
+from harness.store.loading import load_rows
 
 pytest.importorskip("wandb")
 from wandb_logger.offline_run import OfflineRun
@@ -30,7 +31,7 @@ def swept(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["harness", *words, f"results_dir={folder}"])
         patch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # where nobody answers: offline asks nobody
-        command.main()
+        main.main()
     return folder
 
 

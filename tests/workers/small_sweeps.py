@@ -18,16 +18,17 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from harness.cells import Cell
-from harness.engine.run import Engine
-from harness.launchers.order import Order
-from harness.listing import CONF
-from harness.models import BUNDLED
-from harness.plain_words import errors_in_plain_words
-from harness.samples.prompts import Prompts
-from harness.store import Store, load_rows
-from harness.terminal import Progress
-from harness.workers.terms import Terms
+from harness.cli.error_messages import errors_in_plain_words
+from harness.config.cell import Cell
+from harness.config.experiments import CONF
+from harness.config.model_files import BUNDLED
+from harness.engine.engine import Engine
+from harness.runner.job_spec import JobSpec
+from harness.runner.progress import Progress
+from harness.runner.run_settings import RunSettings
+from harness.runner.samples import Prompts
+from harness.store.loading import load_rows
+from harness.store.store import Store
 
 # 198 to 200 tokens, all in the seventh block of 32: prompts that end in different blocks are not read together.
 TASK = ["task=niah", "task.lengths=[200]", "task.depths=[50]", "task.max_new_tokens=3", "block_size=32"]
@@ -54,17 +55,17 @@ def cells(model: Path, samples: int = SAMPLES) -> tuple[Cell, ...]:
     return tuple(Cell.parse(OmegaConf.to_container(config, resolve=True)) for config in configs)
 
 
-def order(model: Path, results: Path, samples: int = SAMPLES, **terms: object) -> Order:
-    settled = replace(Terms(batch_rows=4, lease=30.0), **terms)
-    return Order(cells(model, samples), results, "cpu", None, settled)
+def order(model: Path, results: Path, samples: int = SAMPLES, **terms: object) -> JobSpec:
+    settled = replace(RunSettings(batch_rows=4, lease=30.0), **terms)
+    return JobSpec(cells(model, samples), results, "cpu", None, settled)
 
 
-def worked(what: Order):
+def worked(what: JobSpec):
     return what.work(Prompts(what.limit), Progress(shown=False))
 
 
 def forked(
-    what: Order, slow: float = 0.0, stderr: int = 2, begins: Callable[[int], None] = lambda number: None
+    what: JobSpec, slow: float = 0.0, stderr: int = 2, begins: Callable[[int], None] = lambda number: None
 ) -> multiprocessing.Process:
     """A worker in a process of its own, ``slow`` seconds longer at each batch.
 
@@ -76,7 +77,7 @@ def forked(
     return process
 
 
-def _work(what: Order, slow: float, stderr: int, begins: Callable[[int], None]) -> None:
+def _work(what: JobSpec, slow: float, stderr: int, begins: Callable[[int], None]) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
     sys.stderr = os.fdopen(stderr, "w", buffering=1, closefd=False)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from workers.small_sweeps import cells, order, worked
 
-from harness.planning.plan import plan
-from harness.samples.prompts import Prompts
-from harness.store import Store
-from harness.workers.agenda import Agenda
-from harness.workers.terms import Terms
+from harness.runner.plan import plan
+from harness.runner.run_settings import RunSettings
+from harness.runner.samples import Prompts
+from harness.runner.work_queue import WorkQueue
+from harness.store.store import Store
 
 
 def planned(model, results, reverse=False, samples=12):
@@ -18,7 +18,7 @@ def planned(model, results, reverse=False, samples=12):
 
 def units(work, results, rows):
     """As a worker makes them whose memory takes so many rows."""
-    agenda = Agenda(results / "runs", work, Terms())
+    agenda = WorkQueue(results / "runs", work, RunSettings())
     return {
         unit.name: {(job.cell.id, job.sample.id) for job in unit.jobs}
         for unit in agenda.units(lambda jobs: work.of(jobs).batches(2**40, rows))

@@ -8,19 +8,19 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from harness.store import leases
-from harness.workers.claims import Claims
+from harness.runner.locks import BatchLocks
+from harness.store import cell_folders
 
 
 def claims(folder, worker, seconds=30.0):
-    return Claims(folder / "work", seconds, worker)
+    return BatchLocks(folder / "work", seconds, worker)
 
 
 def silent(claim, seconds=100.0):
     """As if the worker's last heartbeat were long ago, on another machine."""
     file = claim.claims.file(claim.unit, claim.epoch)
-    lease = leases.read(file)
-    leases.write(file, replace(lease, heartbeat=lease.heartbeat - seconds, host="elsewhere"))
+    lease = cell_folders.read_lease(file)
+    cell_folders.write_lease(file, replace(lease, heartbeat=lease.heartbeat - seconds, host="elsewhere"))
 
 
 def test_a_unit_has_one_holder_and_is_free_again_after_it(tmp_path):
@@ -64,7 +64,7 @@ def test_a_worker_whose_process_has_gone_gives_way_at_once(tmp_path):
     dead.join()
     claim = claims(tmp_path, "a").take("0-0")
     file = claim.claims.file("0-0", 1)
-    leases.write(file, replace(leases.read(file), pid=dead.pid))
+    cell_folders.write_lease(file, replace(cell_folders.read_lease(file), pid=dead.pid))
     assert claims(tmp_path, "b").take("0-0") is not None
 
 
@@ -75,11 +75,11 @@ def test_a_heartbeat_keeps_the_unit_and_shows_on_its_cells(tmp_path):
         began = held.claims.lease().heartbeat
         time.sleep(1.0)
         assert held.held()
-        (shown,) = leases.of_cell(cell)
+        (shown,) = cell_folders.leases_of_cell(cell)
         assert shown.alive()
         assert shown.heartbeat > began
         assert claims(tmp_path, "b").take("0-0") is None
-    assert not leases.of_cell(cell)
+    assert not cell_folders.leases_of_cell(cell)
 
 
 def test_a_claim_that_was_cut_off_while_it_was_written_expires(tmp_path):

@@ -7,9 +7,9 @@ import pytest
 import torch
 from workers.small_sweeps import order, table, times_stored, worked
 
-from harness.engine.run import Engine
+from harness.engine.engine import Engine
 from harness.errors import UserError
-from harness.store import Store
+from harness.store.store import Store
 
 
 @pytest.fixture(autouse=True)

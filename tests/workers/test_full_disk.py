@@ -13,8 +13,9 @@ import pytest
 from workers.small_sweeps import POLICIES, SAMPLES, forked, order, table, times_stored, units_held, wait_until, worked
 
 from harness.errors import UserError
-from harness.store import Store, verify
-from harness.workers.claims import Claims
+from harness.runner.locks import BatchLocks
+from harness.store import maintenance
+from harness.store.store import Store
 
 EVERYTHING = len(POLICIES) * SAMPLES
 
@@ -75,7 +76,7 @@ def assert_stopped_in_the_middle(results, workers, said):
     assert "Traceback" not in said
     assert units_held(results) == []
     assert not list((results / "runs").rglob("*.tmp"))
-    assert list(verify.findings(Store(results / "runs"))) == []
+    assert list(maintenance.find_damage(Store(results / "runs"))) == []
     stored = times_stored(results)
     assert 0 < len(stored) < EVERYTHING
     assert (stored == 1).all()
@@ -114,7 +115,7 @@ def test_workers_whose_files_may_not_grow_any_more(model, uninterrupted_table, t
 
 def test_a_claim_for_which_there_is_no_room_is_not_there(tmp_path, monkeypatch):
     """Else everybody would wait for it until it expires."""
-    claims = Claims(tmp_path, 30.0, "a")
+    claims = BatchLocks(tmp_path, 30.0, "a")
     held = claims.take("0-0")
 
     def full(handle, mode):
@@ -122,10 +123,10 @@ def test_a_claim_for_which_there_is_no_room_is_not_there(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("harness.workers.claims.os.fdopen", full)
+        patch.setattr("harness.runner.locks.os.fdopen", full)
         with pytest.raises(UserError, match="Free space there"):
             held.renew()
         with pytest.raises(UserError, match="Free space there"):
             claims.take("0-1")
     assert held.held()
-    assert Claims(tmp_path, 30.0, "b").take("0-1") is not None
+    assert BatchLocks(tmp_path, 30.0, "b").take("0-1") is not None

@@ -20,13 +20,13 @@ from workers.small_sweeps import (
     worked,
 )
 
-from harness.store import leases
-from harness.workers.shard import Shard
+from harness.runner.run_settings import Shard
+from harness.store import cell_folders
 
 
 def at_work(results, workers):
     """Those of the workers that hold a batch."""
-    found = [leases.read(file) for file in units_held(results)]
+    found = [cell_folders.read_lease(file) for file in units_held(results)]
     pids = {lease.pid for lease in found if lease is not None}
     return [worker for worker in workers if worker.pid in pids]
 

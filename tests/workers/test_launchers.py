@@ -14,18 +14,18 @@ import pytest
 from workers.small_sweeps import POLICIES, SAMPLES, order, table, times_stored, units_held, wait_until
 
 from harness.errors import UserError
-from harness.launchers import local
-from harness.launchers.launch import launch
-from harness.launchers.order import Order
-from harness.samples.prompts import Prompts
-from harness.terminal import Progress
+from harness.runner import launchers
+from harness.runner.job_spec import JobSpec
+from harness.runner.launchers import launch
+from harness.runner.progress import Progress
+from harness.runner.samples import Prompts
 
 LOCAL = {"name": "local", "workers": 2, "retries": 1}
 SLURM = {"name": "slurm", "workers": 4, "cluster": "local", "parameters": {"timeout_min": 5, "slurm_partition": "gpu"}}
 RAY = {"name": "ray", "workers": 1, "address": None, "gpus": 0, "cpus": 1, "retries": 1}
 
 
-def launched(what: Order, settings):
+def launched(what: JobSpec, settings):
     return launch(what, settings, Prompts(what.limit), Progress(shown=False))
 
 
@@ -81,7 +81,7 @@ def test_a_launcher_without_its_package_says_what_to_install(model, tmp_path, mo
 
 def test_workers_that_are_refused_their_work_end_the_sweep_with_their_sentence(model, tmp_path):
     what = order(model, tmp_path)
-    lost = Order(what.cells, what.results_dir, "cuda", what.limit, what.terms)
+    lost = JobSpec(what.cells, what.results_dir, "cuda", what.limit, what.terms)
     with pytest.raises(UserError, match="device=cuda is not on this machine"):
         launched(lost, {**LOCAL, "workers": 1})
 
@@ -92,12 +92,12 @@ def test_workers_that_fail_by_a_mistake_of_ours_do_not_look_refused(tmp_path):
     with log.open("wb") as stream:
         process = subprocess.Popen([sys.executable, "-c", "raise IndexError('too many')"], stderr=stream)
     with pytest.raises(RuntimeError, match=r"All workers have failed, see .*worker-0.txt: IndexError: too many"):
-        local._watch([local._Worker(0, process, log)], tmp_path, [], retries=0)
+        launchers._watch([launchers._Worker(0, process, log)], tmp_path, [], retries=0)
 
 
 def test_an_order_comes_back_as_it_was_written(model, tmp_path):
     what = order(model, tmp_path, deterministic=True)
-    again = Order.read(what.write())
+    again = JobSpec.read(what.write())
     assert [cell.id for cell in again.cells] == [cell.id for cell in what.cells]
     assert again.terms == what.terms
 
@@ -107,10 +107,10 @@ def test_a_worker_whose_code_is_not_that_of_the_command_computes_nothing(model, 
     content = json.loads(file.read_bytes())
     file.write_text(json.dumps({**content, "ids": ["0" * 16, *content["ids"][1:]]}))
     with pytest.raises(UserError, match="Code, data or model have changed since this sweep was started"):
-        Order.read(file)
+        JobSpec.read(file)
 
 
 def test_what_is_no_order_is_refused(tmp_path):
     (tmp_path / "order.json").write_text("{}")
     with pytest.raises(UserError, match="is no order for a worker"):
-        Order.read(tmp_path / "order.json")
+        JobSpec.read(tmp_path / "order.json")

@@ -11,14 +11,16 @@ import pandas as pd
 import pytest
 from workers.small_sweeps import forked, order, table, times_stored, units_held, wait_until, worked
 
-from harness.store import Lease, Store, leases, parts
-from harness.store.__main__ import main
+from harness.atomic_files import ABANDONED
+from harness.cli.store import main
+from harness.store import cell_folders, parts
+from harness.store.cell_folders import Lease
+from harness.store.store import Store
 from harness.store.work_files import ORDER_KEPT
-from harness.store.writing import ABANDONED
 
 
 def collected(results) -> int:
-    return main(["gc", "--results-dir", str(results)])
+    return main(["gc", f"results_dir={results}"])
 
 
 def at_work(results):
@@ -57,7 +59,7 @@ def test_whoever_asks_after_a_sweep_opens_no_part_again(model, tmp_path, monkeyp
     what = order(model, tmp_path, samples=1)
     worked(what)
     monkeypatch.setattr(parts, "opened", lambda file: pytest.fail(f"{file} was opened"))
-    assert main(["status", "--results-dir", str(tmp_path)]) == 0
+    assert main(["status", f"results_dir={tmp_path}"]) == 0
     assert all(Store(tmp_path / "runs").finished(cell.id) for cell in what.cells)
 
 
@@ -90,7 +92,7 @@ def test_a_living_lease_of_a_cell_stays(model, tmp_path):
     store.describe("cell", {"cell_id": "cell", "config": {}})
     living = Lease("w1", "here", 1, time.time(), seconds=60)
     for name, lease in (("a", living), ("b", replace(living, heartbeat=time.time() - 61))):
-        leases.write(store.root / "cell" / f"lease-{name}.json", lease)
+        cell_folders.write_lease(store.root / "cell" / f"lease-{name}.json", lease)
     (store.root / "cell" / "lease-c.json").write_text("being written")
     collected(tmp_path)
     assert [file.name for file in sorted((store.root / "cell").glob("lease-*"))] == ["lease-a.json", "lease-c.json"]

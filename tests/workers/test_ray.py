@@ -10,10 +10,10 @@ import pytest
 from workers.ray_cluster import PATIENCE, Cluster, Node
 from workers.small_sweeps import POLICIES, SAMPLES, order, table, times_stored, units_held
 
-from harness.launchers.launch import launch
-from harness.samples.prompts import Prompts
-from harness.store import leases
-from harness.terminal import Progress
+from harness.runner.launchers import launch
+from harness.runner.progress import Progress
+from harness.runner.samples import Prompts
+from harness.store import cell_folders
 
 pytest.importorskip("ray")
 EVERYTHING = len(POLICIES) * SAMPLES
@@ -28,7 +28,7 @@ def cluster():
 
 def at_work(results, cluster: Cluster) -> list[Node]:
     """The nodes of which a worker holds a batch."""
-    held = [lease for file in units_held(results) if (lease := leases.read(file)) is not None]
+    held = [lease for file in units_held(results) if (lease := cell_folders.read_lease(file)) is not None]
     return [node for node in cluster.nodes if any(node.runs(lease.pid) for lease in held)]
 
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from harness.errors import UserError
-from harness.workers.shard import Shard
-from harness.workers.terms import ROWS_WHEN_DETERMINISTIC, Terms
+from harness.runner.run_settings import ROWS_WHEN_DETERMINISTIC, RunSettings, Shard
 
 PLAIN = {"shard": None, "lease": 60, "deterministic": False, "batch_rows": None, "engine": {"compile": "auto"}}
 
@@ -28,24 +27,24 @@ def test_a_shard_that_is_none_is_refused(text):
 def test_terms_that_are_none_are_refused(wrong):
     (name,) = wrong
     with pytest.raises(UserError, match=f"{name}="):
-        Terms.parse({**PLAIN, **wrong})
+        RunSettings.parse({**PLAIN, **wrong})
 
 
 def test_a_deterministic_run_has_a_width_that_memory_does_not_decide():
-    assert Terms.parse({**PLAIN, "deterministic": True}).batch_rows == ROWS_WHEN_DETERMINISTIC
-    assert Terms.parse({**PLAIN, "deterministic": True, "batch_rows": 8}).batch_rows == 8
-    assert Terms.parse(PLAIN).batch_rows is None
+    assert RunSettings.parse({**PLAIN, "deterministic": True}).batch_rows == ROWS_WHEN_DETERMINISTIC
+    assert RunSettings.parse({**PLAIN, "deterministic": True, "batch_rows": 8}).batch_rows == 8
+    assert RunSettings.parse(PLAIN).batch_rows is None
 
 
 def test_layers_are_compiled_on_a_gpu_unless_rows_must_repeat_bit_for_bit_and_packed_on_a_processor():
     gpu, processor = torch.device("cuda"), torch.device("cpu")
-    assert Terms.parse(PLAIN).pack_on(processor)
-    assert not Terms.parse(PLAIN).pack_on(gpu)
-    assert Terms.parse(PLAIN).compile_on(gpu)
-    assert not Terms.parse(PLAIN).compile_on(processor)
-    assert not Terms.parse({**PLAIN, "deterministic": True}).compile_on(gpu)
+    assert RunSettings.parse(PLAIN).pack_on(processor)
+    assert not RunSettings.parse(PLAIN).pack_on(gpu)
+    assert RunSettings.parse(PLAIN).compile_on(gpu)
+    assert not RunSettings.parse(PLAIN).compile_on(processor)
+    assert not RunSettings.parse({**PLAIN, "deterministic": True}).compile_on(gpu)
     for off in ("off", False):  # the latter is how YAML reads it
-        assert not Terms.parse({**PLAIN, "engine": {"compile": off}}).compile_on(gpu)
-        assert not Terms.parse({**PLAIN, "engine": {"compile": off}}).pack_on(processor)
+        assert not RunSettings.parse({**PLAIN, "engine": {"compile": off}}).compile_on(gpu)
+        assert not RunSettings.parse({**PLAIN, "engine": {"compile": off}}).pack_on(processor)
     with pytest.raises(UserError, match=r"engine\.compile=always is neither auto nor off"):
-        Terms.parse({**PLAIN, "engine": {"compile": "always"}})
+        RunSettings.parse({**PLAIN, "engine": {"compile": "always"}})

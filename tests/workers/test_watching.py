@@ -12,13 +12,13 @@ from harness_stores import row
 from rich.console import Console
 from workers.small_sweeps import POLICIES, SAMPLES, cells, order, wait_until
 
-from harness import terminal
-from harness.launchers import launch, watching
-from harness.launchers.watching import Standing, Underway, said
-from harness.planning.plan import plan
-from harness.samples.prompts import Prompts
-from harness.store import Lease, Store, leases
-from harness.terminal import Progress
+from harness.runner import launchers, progress
+from harness.runner.plan import plan
+from harness.runner.progress import Progress, StoreProgress, SweepStatus, status_text
+from harness.runner.samples import Prompts
+from harness.store import cell_folders
+from harness.store.cell_folders import Lease
+from harness.store.store import Store
 
 EVERYTHING = len(POLICIES) * SAMPLES
 
@@ -30,7 +30,7 @@ def screen(monkeypatch):
     def of(interactive: bool) -> io.StringIO:
         written = io.StringIO()
         fake = Console(file=written, width=80, force_terminal=interactive, _environ={})
-        monkeypatch.setattr(terminal, "console", fake)
+        monkeypatch.setattr(progress, "console", fake)
         return written
 
     return of
@@ -41,10 +41,10 @@ def started(model, tmp_path, monkeypatch):
     """A sweep whose launcher does what a function says, in place of workers."""
 
     def launched(start):
-        monkeypatch.setitem(launch.STARTERS, "local", start)
-        return launch.launch(order(model, tmp_path), {"name": "local"}, Prompts(), Progress(shown=False))
+        monkeypatch.setitem(launchers.STARTERS, "local", start)
+        return launchers.launch(order(model, tmp_path), {"name": "local"}, Prompts(), Progress(shown=False))
 
-    monkeypatch.setattr(watching, "PAUSE", 0.02)
+    monkeypatch.setattr(progress, "STORE_PAUSE", 0.02)
     return launched
 
 
@@ -66,26 +66,28 @@ def test_cells_samples_and_workers_are_counted_from_the_folder(model, tmp_path):
     first = [sample.id for sample, _, _ in Prompts().under(one)]
     store.describe(one.id, {"cell_id": one.id, "config": {}})
     store.append(one.id, [row(first[0])])
-    underway = Underway(store, [plan(one.model, [one, other], store, Prompts())])
-    assert underway.look() == Standing(cells_done=0, samples_done=1, workers=0)
+    underway = StoreProgress(store, [plan(one.model, [one, other], store, Prompts())])
+    assert underway.look() == SweepStatus(cells_done=0, samples_done=1, workers=0)
     elsewhere = Store(store.root)
     elsewhere.append(one.id, [row(sample) for sample in first[1:]])
     elsewhere.describe(other.id, {"cell_id": other.id, "config": {}})
     elsewhere.append(other.id, [row("a sample that nobody asked for"), row(first[3])])
     for name, heartbeat in (("alive", time.time()), ("alive too", time.time()), ("dead", time.time() - 100)):
-        leases.write(store.root / other.id / f"lease-{name}.json", Lease(name, "here", 1, heartbeat, seconds=60))
+        cell_folders.write_lease(
+            store.root / other.id / f"lease-{name}.json", Lease(name, "here", 1, heartbeat, seconds=60)
+        )
     now = underway.look()
-    assert now == Standing(cells_done=1, samples_done=SAMPLES + 1, workers=2)
-    assert said(now, underway) == f"1 of 2 cells · {SAMPLES + 1} of {EVERYTHING} samples · 2 at work"
+    assert now == SweepStatus(cells_done=1, samples_done=SAMPLES + 1, workers=2)
+    assert status_text(now, underway) == f"1 of 2 cells · {SAMPLES + 1} of {EVERYTHING} samples · 2 at work"
 
 
 def test_a_damaged_part_counts_for_nothing_and_stops_nothing(model, tmp_path):
     store = Store(tmp_path / "runs")
     (cell, *_) = cells(model)
-    underway = Underway(store, [plan(cell.model, [cell], store, Prompts())])
+    underway = StoreProgress(store, [plan(cell.model, [cell], store, Prompts())])
     (store.root / cell.id).mkdir(parents=True)
     (store.root / cell.id / f"part-{'0' * 64}.parquet").write_bytes(b"PAR1")
-    assert underway.look() == Standing(0, 0, 0)
+    assert underway.look() == SweepStatus(0, 0, 0)
 
 
 def test_the_bar_follows_the_workers_to_the_end_within_80_columns(started, screen):
@@ -103,7 +105,7 @@ def test_the_bar_follows_the_workers_to_the_end_within_80_columns(started, scree
 
 def test_a_shell_that_nobody_watches_stays_silent(started, screen, monkeypatch):
     shown = screen(interactive=False)
-    monkeypatch.setattr(Underway, "look", lambda self: pytest.fail("the folder was read for nobody"))
+    monkeypatch.setattr(StoreProgress, "look", lambda self: pytest.fail("the folder was read for nobody"))
     assert started(stored_by_workers).computed == EVERYTHING
     assert shown.getvalue() == ""
 

@@ -1,0 +1,122 @@
+"""``generate``: one prompt through a transformers model that you hold in your hands, under a policy and a budget."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from harness.config import plugins
+from harness.config.budget import FULL, Budget
+from harness.config.cell import reason_against_budget
+from harness.config.experiments import option_names
+from harness.config.model import ModelSpec, eos_token_ids
+from harness.config.policy import policy_from, preset
+from harness.engine.engine import Engine
+from harness.engine.requests.ledger import Ledger
+from harness.engine.requests.request import REGIMES, Prompting, Request
+from harness.engine.requests.support import natural_regime, reason_against, reason_against_model
+from harness.errors import UserError
+from harness.runner.samples import PromptEncoder
+from policies import Policy, nearest
+from policies.scorer import Scorer
+from tasks.base import Sample
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What the model said, and what its cache really held (``ledger``: slots, bytes, evictions)."""
+
+    text: str  # without special tokens
+    tokens: tuple[int, ...]  # the generated ones, without the stop token
+    prompt_tokens: int
+    policy: str
+    slots: int  # the budget, per layer and KV head; 0 for a dense policy
+    prompting: Prompting
+    ledger: Ledger
+
+
+@dataclass(frozen=True)
+class _AtHand(ModelSpec):
+    """A model that is loaded already: its configuration and tokenizer are not looked for."""
+
+    model: Any = None
+    its_tokenizer: Any = None
+
+    def config(self) -> Any:
+        return self.model.config
+
+    def tokenizer(self) -> Any:
+        return self.its_tokenizer
+
+
+def generate(
+    model: PreTrainedModel,
+    tokenizer: Any,
+    prompt: str,
+    policy: str | Policy | Scorer = "keydiff",
+    budget: str | float = "25%",
+    *,
+    max_new_tokens: int = 64,
+    prompt_regime: str = "auto",
+    block_size: int = 128,
+    chat: bool = False,
+) -> Generation:
+    """Greedy continuation of ``prompt`` by your own model, whose cache holds no more than ``budget`` allows.
+
+    ``policy``: a preset's name or an object as in `harness.api.run.run`. ``budget``: slots per layer and KV head (``256``) or
+    a share of the prompt (``"25%"``). ``max_new_tokens`` and ``block_size`` are tokens; ``prompt_regime`` is
+    ``blocked``, ``one_shot``, ``token_fed`` or ``auto`` (the first of them that the policy supports). ``chat`` wraps
+    the prompt as one user message in the tokenizer's chat format. The model stays on its device and unchanged.
+    Nothing is stored.
+
+    A promise that was broken (a policy that keeps too much, scores that are no numbers) is a warning, and the sentence
+    is in ``ledger.invalid``. Raises `UserError`, `PolicyError` and `EngineError` for what cannot work, with the reason.
+    """
+    if max_new_tokens < 1:
+        raise UserError(f"max_new_tokens={max_new_tokens} leaves nothing to generate: give at least 1.")
+    name = getattr(model.config, "_name_or_path", "") or type(model).__name__
+    spec = _AtHand(name, name, model=model, its_tokenizer=tokenizer)
+    chosen = _policy(policy, spec)
+    prompting = _prompting(chosen, prompt_regime, block_size)
+    if chat and getattr(tokenizer, "chat_template", None) is None:
+        raise UserError(f"The tokenizer of {name} has no chat format: leave chat=True out.")
+    tokens = PromptEncoder(tokenizer, chat).encoded(Sample("prompt", prompt, chat=chat))
+    limits = FULL if chosen.is_dense else Budget.parse(budget)
+    slots = 0 if chosen.is_dense else limits.of(len(tokens), max_new_tokens, [len(tokens)])
+    reasons = (
+        reason_against(chosen, prompting),
+        reason_against_model(chosen, spec.shape()),
+        "" if chosen.is_dense else reason_against_budget(chosen, slots),
+    )
+    if reason := next(filter(None, reasons), ""):
+        raise UserError(reason)
+    was_training = model.training
+    try:
+        engine = Engine(model, eos_token_ids(model))
+        (outcome,) = engine.generate([Request(tokens, chosen, slots, max_new_tokens)], prompting)
+    finally:
+        model.train(was_training)
+    if outcome.ledger.invalid:
+        warnings.warn(outcome.ledger.invalid, stacklevel=2)
+    text = tokenizer.decode(outcome.tokens, skip_special_tokens=True)
+    return Generation(text, tuple(outcome.tokens), len(tokens), chosen.name, slots, prompting, outcome.ledger)
+
+
+def _policy(policy: str | Policy | Scorer, model: ModelSpec) -> Policy:
+    if not isinstance(policy, str):
+        return policy_from(plugins.register_object(policy), model)
+    if policy not in option_names("policy"):
+        raise UserError(f"There is no policy called '{policy}'. {nearest(policy, option_names('policy'))}")
+    return policy_from(preset(policy), model)
+
+
+def _prompting(policy: Policy, regime: str, block_size: int) -> Prompting:
+    if regime == "auto":
+        return natural_regime(policy, block_size)
+    known = {name: name for name in REGIMES}
+    if regime not in known:
+        raise UserError(f"There is no prompt regime '{regime}'. {nearest(regime, [*REGIMES, 'auto'])}")
+    return Prompting(known[regime], block_size)

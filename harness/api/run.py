@@ -1,0 +1,132 @@
+"""``run``: cells from Python, into the same store that the command line writes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pandas as pd
+from omegaconf import DictConfig, OmegaConf
+from rich.markup import escape
+
+from harness.config import plugins
+from harness.config.compose import composed, hydra_as_user_errors
+from harness.config.experiments import CONF
+from harness.console import say
+from harness.errors import UserError
+from harness.integrations.loggers import logger_of
+from harness.report.rows import invalid_messages
+from harness.runner.sweep import run_sweep
+from policies import Policy, nearest
+from policies.scorer import Scorer
+
+PolicyLike: TypeAlias = str | Policy | Scorer  # the name of a preset, or an object: a policy, or what ranks slots
+AXES = ("model", "policy", "budget", "task")
+
+
+def run(
+    model: str | Sequence[str] = "testbed",
+    policy: PolicyLike | Sequence[PolicyLike] = "keydiff",
+    budget: str | float | Sequence[str | float] = "25%",
+    task: str | Sequence[str] = "niah",
+    *,
+    results_dir: str | Path = "results",
+    overrides: Sequence[str] = (),
+    **settings: Any,
+) -> pd.DataFrame:
+    """Run cells and return their rows: every combination of the models, policies, budgets and tasks that are given.
+
+    Each of the four is one value or a list. ``policy`` takes names of presets and objects of your own: a scorer (with
+    ``score``) or a `policies.Policy`, as frozen dataclasses. ``budget`` is in slots per layer and KV head (``256``,
+    ``"4k"``) or a share of the prompt (``"25%"``). ``settings`` are those of ``conf/config.yaml`` (``prompt``,
+    ``block_size`` in tokens, ``limit`` in samples per cell, ``references``, ``seed``, …); ``overrides`` are further
+    ones as on the command line (``["task.lengths=[512]"]``).
+
+    One row per cell, sample and metric, joined with its cell; columns: docs/results-schema.md. Rows are stored under
+    ``<results_dir>/runs``, and what lies there already is not computed again. Cells that cannot be run are told, the
+    others run. While it runs a bar shows progress; where nobody watches, a line now and then.
+
+    Raises the errors of `harness.config.cell.USER_ERRORS`: `UserError` for unknown names and settings, and where no cell can
+    be run. KeyboardInterrupt keeps what was finished.
+    """
+    objects = [each for each in _listed(policy) if not isinstance(each, str)]
+    if objects and (name := _launcher(overrides)) not in ("none", ""):
+        raise UserError(
+            f"launcher={name} starts other processes, which cannot have {type(objects[0]).__name__} of this one: leave "
+            "the launcher out, or put the class into a file and use policy=outside (docs/add-a-policy.md)."
+        )
+    beside = [*(f"{key}={_word(value)}" for key, value in _known(settings).items()), *overrides]
+    beside.append(f"results_dir={_word(str(results_dir))}")
+    axes = [
+        [_model(str(each)) for each in _listed(model)],
+        [_policy(each) for each in _listed(policy)],
+        [[f"budget={_word(each)}"] for each in _listed(budget)],
+        [[f"task={each}"] for each in _listed(task)],
+    ]
+    configs = [_composed([*itertools.chain(*point), *beside]) for point in itertools.product(*axes)]
+    logger = logger_of(OmegaConf.to_container(configs[0].logger, resolve=True), Path(results_dir), "")
+    try:
+        done = run_sweep(configs, logger)
+    except KeyboardInterrupt:
+        say("Stopped. What was finished is kept: run the same again to go on from there.")
+        raise
+    rows = done.finished.rows()
+    logger.finished(rows)
+    for sentence in invalid_messages(rows):
+        say(f"[bold red]{escape(sentence)}[/]")
+    return rows
+
+
+def _composed(overrides: Sequence[str]) -> DictConfig:
+    """The configuration that the command line would make of this. Raises `UserError` for names it does not know."""
+    with hydra_as_user_errors():
+        return composed(overrides)
+
+
+def _listed(value: Any) -> list[Any]:
+    """One value or several as a list. Raises `UserError` for none."""
+    several = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+    values = list(value) if several else [value]
+    if not values:
+        raise UserError("An empty list leaves nothing to run: give at least one model, policy, budget and task.")
+    return values
+
+
+def _model(name: str) -> list[str]:
+    """A configuration's name, or the path of a folder that holds a model."""
+    if "/" in name and Path(name).expanduser().is_dir():
+        return ["model=hf", f"model.path={_word(str(Path(name).expanduser()))}"]
+    return [f"model={name}"]
+
+
+def _policy(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [f"policy={value}"]
+    named = plugins.register_object(value)
+    return ["policy=outside", f"++policy.name={_word(named['name'])}", f"++policy.given={_word(named['given'])}"]
+
+
+def _known(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    known = {str(key) for key in OmegaConf.load(CONF / "config.yaml")} - {"defaults", "hydra", *AXES}
+    for key in settings:
+        if key not in known:
+            raise UserError(f"There is no setting '{key}'. {nearest(key, known)}")
+    return settings
+
+
+def _launcher(overrides: Sequence[str]) -> str:
+    chosen = [each.partition("=")[2] for each in overrides if each.partition("=")[0].lstrip("+") == "launcher"]
+    return chosen[-1] if chosen else ""
+
+
+def _word(value: Any) -> str:
+    """A value in Hydra's grammar. Texts are quoted, or some of them would be read as numbers."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(_word, value))}]"
+    if isinstance(value, (int, float)):
+        return str(value)
+    return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"

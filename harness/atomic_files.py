@@ -1,0 +1,81 @@
+"""Files that are whole or not there, whatever happens while they are written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import time
+import uuid
+from pathlib import Path
+
+from harness.errors import UserError
+
+ABANDONED = 3600  # seconds after which another machine's temporary file counts as left behind
+_NO_FOLDER_FLUSH = {errno.EINVAL, errno.ENOTSUP}  # file systems that cannot flush folders say so in these words
+
+
+def write_atomically(file: Path, content: bytes) -> None:
+    """Write under a temporary name, flush to the disk, rename, flush the folder: readers see the whole file or none.
+
+    Raises OSError, and then leaves nothing behind.
+    """
+    host = socket.gethostname().replace(".", "-")
+    temporary = file.with_name(f".{file.name}.{host}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(file)
+    finally:
+        temporary.unlink(missing_ok=True)
+    flush_folder(file.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Make the names within survive a power cut, where the file system can."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_FLUSH:
+            raise
+    finally:
+        os.close(handle)
+
+
+def is_left_behind(temporary: Path) -> bool:
+    """Whether nobody can still be writing this temporary file: its process is gone, or it is older than an hour."""
+    fields = temporary.name.split(".")
+    host, pid = fields[-4:-2] if len(fields) >= 5 else ("", "")
+    if host == socket.gethostname().replace(".", "-") and pid.isdigit():
+        return not is_running(int(pid))
+    try:
+        return time.time() - temporary.stat().st_mtime > ABANDONED
+    except FileNotFoundError:
+        return False
+
+
+def is_running(pid: int) -> bool:
+    """Whether this machine has such a process."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def not_written(place: Path, error: OSError) -> UserError:
+    """The sentence that ends a run whose rows cannot be kept."""
+    remedy = (
+        "Free space there, or choose another folder with results_dir=<folder>"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT)
+        else "Check the folder, or choose another with results_dir=<folder>"
+    )
+    return UserError(
+        f"Results cannot be written to {place} ({error.strerror}). {remedy}; then run the same command again: what "
+        "was finished is kept, and it goes on from there."
+    )

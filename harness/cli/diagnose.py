@@ -1,0 +1,81 @@
+"""``python -m harness diagnose what=[kept,coverage] model=… policy=… task=…``: look inside one cell.
+
+Takes every setting of ``python -m harness``; ``limit`` is 1 sample where none is given. Frames go to
+``<results_dir>/diagnostics/<cell>/<diagnostic>/<sample>.parquet``, the prompt's tokens as text beside them. Tasks that
+generate are diagnosed on the dense model's own answer, fed token by token, so that all policies are compared on the
+same tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.table import Table
+
+from harness.analysis.diagnostics import DIAGNOSTICS, check, chosen
+from harness.config import provenance
+from harness.config.cell import Cell
+from harness.config.compose import composed, plain
+from harness.config.model import pick_device
+from harness.console import console, say
+from harness.errors import CellError, UserError
+from harness.runner.checks import reason_against_cell
+from harness.runner.diagnostic_runs import TEXT, diagnosed, text_of, written
+from harness.runner.plan import plan
+from harness.runner.samples import Prompts
+from harness.store.store import Store
+
+
+def main(words: Sequence[str]) -> None:
+    """Diagnose and write. Raises the errors of `harness.config.cell.USER_ERRORS`."""
+    config = _composed(words)
+    what = config.pop("what", None) or []
+    if not isinstance(what, list):
+        raise UserError(f"what={what} is not a list: write what=[{what}].")
+    chosen(what)
+    cell = Cell.parse(config)
+    check(cell.policy, what)
+    limit = 1 if config["limit"] is None else config["limit"]
+    if not isinstance(limit, int) or limit < 1:
+        raise UserError(f"limit={limit} leaves nothing to diagnose: give the number of samples, at least 1.")
+    store = Store(Path(config["results_dir"]) / "diagnostics")
+    prompts = Prompts(limit)
+    if reason := reason_against_cell(cell, prompts):
+        raise CellError(reason)
+    jobs = plan(cell.model, [cell], store, prompts).jobs
+    store.check_writable()
+    device = pick_device(config["device"])
+    model = cell.model.load(device)
+    store.describe(cell.id, {**cell.description(), **provenance.cell_provenance(device)})
+    frames = [diagnosed(model, job, what) for job in jobs]
+    folder = store.root / cell.id
+    for job, by_name in zip(jobs, frames, strict=True):
+        written(by_name | {TEXT: text_of(job, prompts)}, job, folder)
+    for name in what:
+        _show(name, pd.concat([by_name[name] for by_name in frames], ignore_index=True))
+    for sentence in sorted({each.attrs["invalid"] for by_name in frames for each in by_name.values()} - {""}):
+        say(f"[bold red]Invalid[/]: {sentence}")
+    say(f"Frames: {folder}")
+
+
+def _composed(words: Sequence[str]) -> dict[str, Any]:
+    """The configuration of the main command, and ``what``, which only this command has."""
+    return plain(composed([f"+{word}" if word.startswith("what=") else word for word in words]))
+
+
+def _show(name: str, frame: pd.DataFrame) -> None:
+    """The short table of a diagnostic, over all samples."""
+    if frame.empty:
+        say(f"{name}: nothing to show, the budget holds the whole sequence.")
+        return
+    summary = DIAGNOSTICS[name].summary(frame)
+    say(f"{name}, {len(frame):,} rows")  # a title of the table would be broken to its width
+    table = Table()
+    for column in summary.columns:
+        table.add_column(str(column), justify="right")
+    for line in summary.to_dict("records"):
+        table.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in line.values()))
+    console.print(table)

@@ -1,0 +1,216 @@
+"""``python -m harness doctor``: what will work on this machine, what will not, and what to do about it.
+
+Loads nothing at its top, so that it can also say which package is missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+State = Literal["ok", "no", "FAIL"]  # FAIL: without it nothing works
+GIB = 2**30
+SECONDS_FOR_THE_HUB = 4
+NEEDED = ("torch", "transformers", "hydra", "omegaconf", "pandas", "pyarrow", "numpy", "rich")
+EXTRAS = {  # what cannot be done without it, by module; and how it is installed
+    "wandb": ("logger=wandb", "wandb"),
+    "lm_eval": ("task=lm_eval/… and python -m harness lm_eval", "lm-eval"),
+    "ray": ("launcher=ray", "ray"),
+    "submitit": ("launcher=slurm", "slurm"),
+    "accelerate": ("model.device_map for models larger than one GPU", "device-map"),
+    "datasets": ("fetching data sets that lie on the hub in other forms than JSON lines", "datasets"),
+    "ipykernel": ("the notebooks", "notebooks"),
+    "mkdocs": ("make docs", "docs"),
+}
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One line: what was looked at, how it stands, and what follows from that."""
+
+    state: State
+    what: str
+    words: str
+
+    @property
+    def line(self) -> str:
+        """As it is printed."""
+        return f"{self.state:<5}{self.what:<20}{self.words}"
+
+
+def main(results_dir: str = "results") -> int:
+    """Print all findings. 0 = something works, 1 = nothing does."""
+    found = []
+    for finding in findings(Path(results_dir)):
+        found.append(finding)
+        print(finding.line, flush=True)
+    failed = [finding for finding in found if finding.state == "FAIL"]
+    lacking = [finding.what for finding in found if finding.state == "no"]
+    if failed:
+        print(f"\nNothing can be run until this is mended: {', '.join(finding.what for finding in failed)}.")
+        return 1
+    print("\nThe quick start will run: python -m harness" + (f". Without: {', '.join(lacking)}." if lacking else "."))
+    return 0
+
+
+def findings(results_dir: Path) -> Iterator[CheckResult]:
+    """Everything that is looked at, the needed first; after a failure only what does not depend on it."""
+    yield CheckResult("ok", "python", f"{sys.version.split()[0]} ({sys.executable})")
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        yield CheckResult("FAIL", "packages", f"missing: {', '.join(missing)}; run 'make setup', or pip install -e .")
+        return
+    yield from (look() for look in (_torch, _device, _memory, _shipped_model))
+    yield _disk("results", results_dir)
+    yield from _hub()
+    yield from _models()
+    yield from _data()
+    yield from _extras()
+
+
+def _torch() -> CheckResult:
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "transformers"))
+    return CheckResult("ok", "packages", versions)
+
+
+def _device() -> CheckResult:
+    torch = importlib.import_module("torch")
+    if torch.cuda.is_available():
+        count = torch.cuda.device_count()
+        room = torch.cuda.mem_get_info()
+        name = torch.cuda.get_device_name(0)
+        return CheckResult(
+            "ok", "device", f"cuda: {count} × {name}, {room[0] / GIB:.0f} of {room[1] / GIB:.0f} GiB free on the first"
+        )
+    native = importlib.import_module("harness.config.model").native
+    words = f"cpu, {torch.get_num_threads()} threads: enough for the testbed; 3B models and larger want CUDA"
+    if not native(torch.bfloat16, "cpu"):
+        words += "; no instructions for bfloat16: use model.dtype=float32"
+    return CheckResult("ok", "device", words)
+
+
+def _memory() -> CheckResult:
+    meminfo = Path("/proc/meminfo")
+    if not meminfo.exists():
+        return CheckResult("ok", "memory", "this system does not say how much is free")
+    numbers = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in meminfo.read_text().splitlines()}
+    free, total = numbers["MemAvailable"], numbers["MemTotal"]
+    return CheckResult("ok" if free > GIB else "no", "memory", f"{free / GIB:.1f} of {total / GIB:.1f} GiB free")
+
+
+def _shipped_model() -> CheckResult:
+    """One short generation under a policy: the engine, the model and the policies all have to work for it."""
+    try:
+        said = _generation()
+    except Exception as error:  # whatever it is, this is the place that says so
+        return CheckResult("FAIL", "testbed", f"{type(error).__name__}: {' '.join(str(error).split())}")
+    return CheckResult(
+        "ok", "testbed", f"the shipped model generates under keydiff with {said.ledger.slots_kept_max} slots"
+    )
+
+
+def _generation() -> Any:
+    transformers = importlib.import_module("transformers")
+    generating = importlib.import_module("harness.api.generate")
+    folder = Path(__file__).parents[1] / "testbed"
+    importlib.import_module("transformers.utils.logging").disable_progress_bar()
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    return generating.generate(
+        model, tokenizer, "Call me Ishmael. " * 20, "keydiff", 24, max_new_tokens=2, block_size=8
+    )
+
+
+def _disk(what: str, folder: Path) -> CheckResult:
+    """Room and right to write, in the nearest folder that exists."""
+    nearest = next(each for each in [folder.resolve(), *folder.resolve().parents] if each.exists())
+    free = shutil.disk_usage(nearest).free
+    if not os.access(nearest, os.W_OK):
+        return CheckResult("no", what, f"{folder} cannot be written to: choose another results_dir=<folder>")
+    state: State = "ok" if free > GIB else "no"
+    return CheckResult(state, what, f"{folder} can be written to, {free / GIB:.0f} GiB free")
+
+
+def _hub() -> Iterator[CheckResult]:
+    hub = importlib.import_module("huggingface_hub")
+    if hub.constants.HF_HUB_OFFLINE:
+        yield CheckResult("no", "hub", "switched off (HF_HUB_OFFLINE): models and data must be on this disk")
+    elif reason := _unreachable(hub.constants.ENDPOINT):
+        yield CheckResult("no", "hub", f"no answer ({reason}): models and data must be on this disk")
+    else:
+        yield CheckResult("ok", "hub", "answers; nothing is fetched unless you say so")
+    logged_in = hub.get_token() is not None
+    words = "logged in" if logged_in else "not logged in: gated models (Llama) need 'hf auth login'"
+    yield CheckResult("ok" if logged_in else "no", "hub login", words)
+
+
+def _unreachable(address: str) -> str:
+    """Why nobody answers there; empty where somebody does, whatever the answer."""
+    request = importlib.import_module("urllib.request")
+    errors = importlib.import_module("urllib.error")
+    try:
+        request.urlopen(request.Request(address, method="HEAD"), timeout=SECONDS_FOR_THE_HUB).close()
+    except errors.HTTPError:
+        return ""
+    except (OSError, ValueError) as error:
+        return str(getattr(error, "reason", error))
+    return ""
+
+
+def _models() -> Iterator[CheckResult]:
+    """Which of the configured models lie on this disk."""
+    listing, files = (
+        importlib.import_module("harness.config.experiments"),
+        importlib.import_module("harness.config.model_files"),
+    )
+    yaml = importlib.import_module("yaml")
+    settings = [
+        yaml.safe_load((listing.CONF / "model" / f"{name}.yaml").read_text()) for name in listing.names("model")
+    ]
+    paths = {each["name"]: each["path"] for each in settings if each["path"]}
+    here = [n for n, path in paths.items() if files.folder_of(path) or files.cached_commit(path, None)]
+    yield CheckResult("ok", "models here", ", ".join(here) or "none")
+    if absent := [name for name in paths if name not in here]:
+        example = paths[absent[0]]
+        yield CheckResult("no", "models", f"not here: {', '.join(absent)}; for example 'hf download {example}'")
+
+
+def _data() -> Iterator[CheckResult]:
+    """Which data sets are carried, fetched or missing, by group."""
+    data = importlib.import_module("tasks.data")
+    base = importlib.import_module("tasks.base")
+
+    def is_here(entry: Any) -> bool:
+        try:
+            data.table(entry.name)
+        except base.TaskError:
+            return False
+        return True
+
+    groups: dict[str, list[Any]] = {}
+    for entry in data.CATALOGUE.values():
+        groups.setdefault(entry.group, []).append(entry)
+    here = {name: sum(map(is_here, members)) for name, members in groups.items()}
+    complete = [name for name, members in groups.items() if here[name] == len(members)]
+    yield CheckResult("ok", "data here", ", ".join(complete) or "none")
+    for name, members in groups.items():
+        if here[name] < len(members):
+            lacking = next(entry for entry in members if not is_here(entry))
+            count = f"{here[name]} of {len(members)} here; " if len(members) > 1 else ""
+            yield CheckResult("no", f"data {name}", f"{count}{lacking.fetch_command}")
+
+
+def _extras() -> Iterator[CheckResult]:
+    for module, (what, extra) in EXTRAS.items():
+        if importlib.util.find_spec(module) is None:
+            yield CheckResult("no", module, f"no {what}: pip install -e '.[{extra}]'")
+        else:
+            yield CheckResult("ok", module, what)

@@ -1,0 +1,45 @@
+"""Every command's way out: what a user can mend ends in one sentence on stderr and exit code 2, not in a traceback."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf.errors import OmegaConfBaseException
+
+from harness.config.cell import USER_ERRORS
+from harness.config.compose import unknown_option, unreadable_overrides
+
+
+@contextmanager
+def errors_in_plain_words() -> Iterator[None]:
+    """Run a command's body; exit code 2 for bad input, 130 for Ctrl-C. Anything else is our own mistake."""
+    try:
+        yield
+    except USER_ERRORS as error:
+        _stop(str(error))
+    except MissingConfigException as error:
+        _stop(unknown_option(error))
+    except (HydraException, OmegaConfBaseException) as error:
+        _stop(unreadable_overrides(str(error)))
+    except BrokenPipeError:  # whoever reads our lines (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            _stop(
+                "The disk is full. What was finished is kept: make room, or choose another results_dir=<folder>, and "
+                "run the same command again to go on from there."
+            )
+        place = error.filename or "A file"
+        _stop(f"{place} cannot be used ({error.strerror}): check it, or choose another results_dir.")
+    except KeyboardInterrupt:
+        _stop("Stopped. What was finished is kept: run the same command again to go on from there.", 130)
+
+
+def _stop(sentence: str, code: int = 2) -> None:
+    print(sentence, file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,117 @@
+"""``python -m harness <command> …``: one command line. Without a command's name the words go to ``run``."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from harness.errors import UserError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+QUICK_START = "+exp=quickstart"
+COMPLETION = ("-sc", "--shell-completion", "--shell_completion")  # Hydra's: install=bash, query=bash, uninstall=bash
+COMMANDS = {
+    "run": "compute the cells of a configuration or a sweep (the default)",
+    "plan": "say what a sweep will feed, hold and take, before anything runs",
+    "list": "list policies, tasks, models or exps",
+    "report": "write a paper's tables, figures and claims beside ours",
+    "claims": "print what became of each claim of a paper",
+    "figures": "compute the diagnostics that a paper's figures show, and draw them",
+    "site": "build the results site",
+    "diagnose": "look inside one cell",
+    "survivors": "store which tokens each head keeps, for the site's viewer",
+    "profile": "measure a model's heads for HeadKV",
+    "store": "look after a results folder: status, verify, export, pack, gc, rebuild",
+    "cells": "show what a cell is made of, or why two cells differ",
+    "support": "write docs/support.md: what works with what",
+    "doctor": "say what will and will not work on this machine",
+    "lm_eval": "run lm-evaluation-harness with our engine as its model",
+    "worker": "be one worker of a sweep; launchers start this",
+}
+
+WITHOUT_TORCH = ("doctor", "store", "cells")  # doctor must not import what may be missing; the others are fast
+
+
+def main() -> None:
+    """The command line. Exit code 0 = done, 1 = damage was found, 2 = the user can mend it, 130 = Ctrl-C."""
+    words = sys.argv[1:] or ["run", QUICK_START]
+    if words[0] in COMPLETION:
+        return _compose_with_hydra(words, lambda jobs: None)  # without torch: a shell waits for it at every tab
+    if words[0] in ("-h", "--help", "help"):
+        return print(_help())
+    command, rest = (words[0], words[1:]) if words[0] in COMMANDS else ("run", words)
+    if command in WITHOUT_TORCH:
+        sys.exit(importlib.import_module(f"harness.cli.{command}").main(rest))
+    from harness.cli.error_messages import errors_in_plain_words
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises what it would print, and we say it in one sentence
+    with errors_in_plain_words():
+        if command == "run" and rest and _is_misspelled(rest[0]):
+            raise UserError(f"There is no command '{rest[0]}'. {_nearest_command(rest[0])}")
+        if code := _called(command, rest):
+            sys.exit(code)
+
+
+def _called(command: str, words: Sequence[str]) -> int | None:
+    if command == "list":
+        from harness.config.experiments import listing
+
+        print(listing(words[0] if words else ""))
+    elif command == "plan":
+        from harness.cli.plan import show
+
+        _compose_with_hydra(words, show)
+    elif command == "run":
+        from harness.cli.run import sweep
+
+        _compose_with_hydra(words or [QUICK_START], sweep)
+    else:
+        code: int | None = importlib.import_module(f"harness.cli.{command}").main(words)
+        return code
+    return 0
+
+
+def _compose_with_hydra(words: Sequence[str], use: Callable[[Sequence[DictConfig]], None]) -> None:
+    """Hydra composes, one job or all jobs of ``-m``; they are used here together, when Hydra is done."""
+    import hydra
+    from hydra.core.plugins import Plugins
+
+    from harness.config.experiments import CONF
+    from hydra_plugins.kvreplica_launcher import SweepLauncher
+
+    sys.argv[1:] = words  # where Hydra reads them
+    Plugins.instance().register(SweepLauncher)  # Hydra finds it by itself only where this folder is on sys.path
+    jobs: list[DictConfig] = []
+    hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(jobs.append)()
+    if jobs:
+        use(jobs)
+
+
+def _is_misspelled(word: str) -> bool:
+    """Whether a first word is meant as a command: neither an option nor an override."""
+    return "=" not in word and not word.startswith(("-", "+", "~"))
+
+
+def _nearest_command(word: str) -> str:
+    close = get_close_matches(word, COMMANDS, 3)
+    return f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(COMMANDS)}."
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {what}" for name, what in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: python -m harness [command] [key=value …]",
+            "",
+            *lines,
+            "",
+            "python -m harness <command> --help says more; python -m harness --cfg job shows the configuration.",
+        ]
+    )

@@ -1,0 +1,195 @@
+"""``python -m harness plan +exp=…``: cells, samples, tokens, time and memory of a sweep, before anything runs."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from rich.markup import escape
+
+import tasks
+from harness.config.cell import Cell
+from harness.config.model import DTYPES, ModelSpec, pick_device
+from harness.config.policy import preset
+from harness.console import say
+from harness.engine.requests.request import Prompting, Request
+from harness.errors import UserError
+from harness.runner.checks import explain_unsupported
+from harness.runner.estimate import (
+    Pace,
+    WorkEstimate,
+    estimate_work,
+    linear_parameters,
+    matrix_rate,
+    published_lengths,
+    text_config,
+)
+from harness.runner.memory import Footprint, MemoryLoad, allowed_bytes
+from harness.runner.plan import plan
+from harness.runner.samples import PromptEncoder, Prompts
+from harness.runner.sweep import baseline_cells, parse_cells
+from harness.store.store import Store
+from tasks.base import TaskError
+
+
+@dataclass
+class Planned:
+    """One model's part. ``largest``: bytes of the greatest single sample beside the weights."""
+
+    model: ModelSpec
+    cells: int = 0
+    samples: int = 0
+    present: int = 0
+    work: WorkEstimate = field(default_factory=WorkEstimate)
+    largest: int = 0
+    assumed: set[str] = field(default_factory=set)
+
+
+def show(configs: Sequence[DictConfig]) -> None:
+    """Print the plan. Raises `UserError` where even a single row cannot fit into this machine's memory."""
+    first = configs[0]
+    device = pick_device(first.device)
+    too_large = []
+    for part in planned(configs):
+        config = text_config(part.model)
+        bytes_of_weights = linear_parameters(config) * DTYPES[part.model.dtype].itemsize
+        rate = matrix_rate(device, part.model.dtype)
+        for line in (
+            f"{part.model.name}: {part.cells} cells, {part.samples} samples to compute, {part.present} there already",
+            f"  prompt tokens     {part.work.prompt:,} in {part.work.rows:,} rows",
+            f"  tokens to feed    {part.work.alone:,} alone, {part.work.shared:,} with shared prompts (at most)",
+            f"  time              {_time(part, rate)}",
+            f"  memory            {bytes_of_weights / 2**30:.2f} GiB of weights, "
+            f"{part.largest / 2**30:.2f} GiB for the largest row",
+            *(f"  assumed           {words}" for words in sorted(part.assumed)),
+        ):
+            say(line)
+        room = _room(device)
+        if bytes_of_weights + part.largest > room:
+            too_large.append(
+                f"{part.model.name} needs {(bytes_of_weights + part.largest) / 2**30:.1f} GiB at least and {device} "
+                f"has {room / 2**30:.1f}: choose a smaller model, budget or block_size, or scale=mini."
+            )
+    if too_large:
+        raise UserError(" ".join(too_large))
+
+
+def planned(configs: Sequence[DictConfig]) -> list[Planned]:
+    """By model. Cells whose model and data are here are counted exactly, reference lines included."""
+    prompts = Prompts(configs[0].limit)
+    here, absent = _divided(configs)
+    parts: dict[ModelSpec, Planned] = {}
+    if here:
+        asked, refusals = parse_cells(here, prompts)
+        beside, impossible = baseline_cells(asked, prompts)
+        for line in (
+            *explain_unsupported(refusals, "Refused, and not run:"),
+            *explain_unsupported(impossible, "Without the reference line"),
+        ):
+            say(escape(line))
+        cells = {cell.id: cell for cell in [*(each.cell for each in asked), *beside]}
+        _exactly(list(cells.values()), Store(Path(configs[0].results_dir) / "runs"), prompts, parts)
+    _by_published_lengths(absent, configs[0].limit, parts)
+    return list(parts.values())
+
+
+def _divided(configs: Sequence[DictConfig]) -> tuple[list[DictConfig], list[Mapping[str, Any]]]:
+    """Configurations whose model and data are on this machine, and those (plain) that lack either."""
+    here: list[DictConfig] = []
+    absent: list[Mapping[str, Any]] = []
+    for config in configs:
+        plain: Any = OmegaConf.to_container(config, resolve=True)
+        if _model_is_here(ModelSpec.parse(plain["model"])) and _data_is_here(plain["task"]):
+            here.append(config)
+        else:
+            absent.append(plain)
+    return here, absent
+
+
+@cache
+def _model_is_here(model: ModelSpec) -> bool:
+    try:
+        PromptEncoder.for_model(model)
+    except UserError:
+        return False
+    return True
+
+
+def _data_is_here(config: Mapping[str, Any]) -> bool:
+    try:
+        tasks.build(**config).revision()
+    except TaskError:
+        return False
+    return True
+
+
+def _exactly(cells: Sequence[Cell], store: Store, prompts: Prompts, parts: dict[ModelSpec, Planned]) -> None:
+    """Count the rows that would be run."""
+    by_model: dict[ModelSpec, list[Cell]] = defaultdict(list)
+    for cell in cells:
+        by_model[cell.model].append(cell)
+    for model, members in by_model.items():
+        found = plan(model, members, store, prompts)
+        part = parts.setdefault(model, Planned(model))
+        part.cells += len(members)
+        part.samples += len(found.jobs)
+        part.present += found.present
+        memory = allowed_bytes(torch.device("cpu"))
+        for wave in (wave for batch in found.batches(memory) for wave in found.of(batch).waves(memory)):
+            part.work += estimate_work([(row, job.cell.prompting) for job in wave for row in job.rows])
+        loads = [job.loaded_on(MemoryLoad(found.footprint), found.shape).bytes for job in found.jobs]
+        part.largest = max([part.largest, *loads])
+
+
+def _by_published_lengths(
+    configs: Sequence[Mapping[str, Any]], limit: int | None, parts: dict[ModelSpec, Planned]
+) -> None:
+    """One row of the mean length for each cell, times the samples of its task."""
+    testbed = {"name": "testbed", "path": "bundled/testbed", "dtype": "float32"}  # a tokenizer for policies that ask
+    rows: dict[tuple[ModelSpec, str], dict[tuple[Any, ...], tuple[Request, Prompting]]] = defaultdict(dict)
+    for config in configs:
+        model = ModelSpec.parse(config["model"])
+        task = {key: "fixture" if key == "data" else value for key, value in config["task"].items()}
+        for policy in (config["policy"], *(preset(name) for name in config["references"] if name != "oracle")):
+            cell = Cell.parse({**config, "policy": policy, "task": task, "model": testbed})
+            samples, tokens = published_lengths(cell.task.label)
+            new = getattr(cell.task, "max_new_tokens", None) or 128
+            slots = 0 if cell.policy.is_dense else cell.budget.of(tokens, new, [tokens])
+            row = Request(range(tokens), cell.policy, slots, new if cell.task.mode == "generate" else 0)
+            rows[model, cell.task.label][cell.policy.name, slots, cell.prompting] = (row, cell.prompting)
+    for (model, label), members in rows.items():
+        samples, tokens = published_lengths(label)
+        samples = min(samples, limit or samples)
+        part = parts.setdefault(model, Planned(model))
+        footprint = Footprint.of(text_config(model), model.dtype)
+        part.cells += len(members)
+        part.samples += samples * len(members)
+        part.work += estimate_work(members.values()).times(samples)
+        loads = [MemoryLoad(footprint).with_row(row, prompting).bytes for row, prompting in members.values()]
+        part.largest = max([part.largest, *loads])
+        known = f"{samples} samples of {tokens} tokens a task, as published (conf/estimates.yaml)"
+        part.assumed.add(f"{label.partition('/')[0]}: {known}, for model or data are not on this machine")
+
+
+def _time(part: Planned, rate: float) -> str:
+    """How long it takes, in words: by what its model's sweeps have taken, else a lower bound."""
+    here = f"{rate / 1e9:,.0f} GFLOP/s of matrix products measured now"
+    if (pace := Pace.of(part.model.name)) is not None:
+        seconds = pace.seconds(part.work, rate) if part.samples else pace.begin
+        return f"about {seconds / 60:,.1f} minutes with all cores: {pace.conditions}, and {here}"
+    seconds = part.work.shared * 2 * linear_parameters(text_config(part.model)) / rate
+    return f"{seconds / 60:,.1f} minutes at least: {here}, and nothing but them; no sweep of it was measured yet"
+
+
+def _room(device: str) -> int:
+    """Bytes that weights and rows may take together on this device."""
+    if device.startswith("cuda"):
+        return allowed_bytes(torch.device(device))
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

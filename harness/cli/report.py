@@ -1,0 +1,46 @@
+"""``python -m harness report paper=keydiff``: a paper's tables, figures and claims beside ours, as one folder.
+
+``paper=all`` writes every paper's and ``paper=ours`` what only we show. ``results_dir=<folder>`` reads other rows,
+``out=<folder>`` writes elsewhere than ``<results_dir>/reports``. ``scale=mini`` (the testbed stands for the paper's models)
+or ``scale=full`` (nothing stands for anything).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from harness.cli.arguments import check_choice, check_results_dir, parse
+from harness.console import say
+from harness.errors import UserError
+from harness.papers.paper_report import OURS_PAGE, reported
+from harness.papers.published import PAPERS
+from harness.papers.verdicts import Scale
+
+
+@dataclass
+class ReportSettings:
+    """``out``: the folder to write to, ``<results_dir>/reports`` where it is empty."""
+
+    paper: str = ""
+    scale: str = "mini"
+    results_dir: str = "results"
+    out: str = ""
+
+
+def main(words: Sequence[str]) -> None:
+    """Write the reports that are asked for. Raises `UserError` for an unknown setting, paper, scale or folder."""
+    given = parse(ReportSettings, words, "report", __doc__)
+    if not given.paper:
+        raise UserError(f"Say which paper the report is of: paper={PAPERS[0]}, or paper=all for every one.")
+    check_choice("paper", given.paper, (*PAPERS, OURS_PAGE, "all"))
+    check_choice("scale", given.scale, get_args(Scale))
+    check_results_dir(given.results_dir)
+    asked = [*PAPERS, OURS_PAGE] if given.paper == "all" else [given.paper]
+    scale: Scale = "full" if given.scale == "full" else "mini"
+    results = Path(given.results_dir)
+    out = Path(given.out) if given.out else results / "reports"
+    for path, written in reported(asked, results, scale, out):
+        say(f"Report: {path}{'' if written else ' (as it was: nothing has changed that it is made from)'}")

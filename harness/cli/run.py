@@ -1,0 +1,52 @@
+"""``python -m harness run``: run the cells of one command as one sweep; a table and a page at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from omegaconf import DictConfig, OmegaConf
+
+from harness.console import say
+from harness.errors import UserError
+from harness.integrations.loggers import logger_of
+from harness.report.page import write_report
+from harness.report.rows import invalid_messages
+from harness.report.summary import summary_table
+from harness.report.terminal_table import show_summary
+from harness.runner.plan import RunResult
+from harness.runner.sweep import run_sweep
+
+
+def sweep(configs: Sequence[DictConfig]) -> None:
+    """Run all jobs of one command together. Raises the errors of `harness.config.cell.USER_ERRORS`.
+
+    Cells that cannot be run as asked are named before and after the others have run.
+    """
+    name, results_dir = str(configs[0].name), Path(configs[0].results_dir)
+    logger = logger_of(OmegaConf.to_container(configs[0].logger, resolve=True), results_dir, name)
+    done = run_sweep(configs, logger)
+    rows = done.finished.rows()
+    if configs[0].summary:
+        _report(rows, name, results_dir, done.notes)
+    _say_result(done.finished)
+    logger.finished(rows)
+    if problems := [*done.refused, *invalid_messages(rows)]:
+        raise UserError(" ".join(problems))
+
+
+def _report(rows: pd.DataFrame, name: str, results_dir: Path, notes: Sequence[str]) -> None:
+    page = results_dir / "reports" / f"{name}.html"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    write_report(rows, page, title=name, notes=notes)
+    show_summary(summary_table(rows))
+    say(f"Report: {page}")
+
+
+def _say_result(done: RunResult) -> None:
+    if done.computed:
+        say(f"{done.computed} samples computed, {done.present} were there already.")
+    else:
+        say(f"Nothing to compute: all {done.present} samples were there already.")
+    say(f"Rows:   {done.store.root}")

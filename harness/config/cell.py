@@ -1,0 +1,126 @@
+"""Errors that a user can mend: they end in one sentence and exit code 2, never in a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import tasks
+from harness.config import identity
+from harness.config.budget import FULL, Budget
+from harness.config.model import ModelSpec
+from harness.config.policy import policy_from
+from harness.engine.requests.request import SIMULATED, EngineError, Prompting
+from harness.engine.requests.support import natural_regime, reason_against
+from harness.errors import CellError, UserError
+from policies import Policy, PolicyError
+from tasks.base import Task, TaskError
+
+USER_ERRORS = (UserError, EngineError, PolicyError, TaskError)
+
+
+# A cell: model × policy × budget × prompt regime × task, and the one function that says what it is made of.
+
+
+SYNTHETIC = " (synthetic rows)"  # in the name of a task that ran on fixtures: a test of the path, never a result
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of a sweep. ``seed`` drives the task's generator; decoding is greedy. ``asked``: the configuration."""
+
+    model: ModelSpec
+    policy: Policy
+    budget: Budget
+    prompting: Prompting
+    task: Task
+    seed: int
+    asked: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @staticmethod
+    def parse(config: Mapping[str, Any]) -> Cell:
+        """From a composed configuration (plain containers).
+
+        Raises `CellError` for parts that do not go together, and the other errors of `harness.config.cell.USER_ERRORS`.
+        """
+        task_config = dict(config["task"])
+        task = tasks.build(task_config.pop("name"), **task_config)
+        task.revision()  # missing data is named before the model is looked for
+        model = ModelSpec.parse(config["model"])
+        policy = policy_from(config["policy"], model, config["trusted"])
+        budget = FULL if policy.is_dense else Budget.parse(config["budget"], config["budget_of"])
+        if budget.slots is not None and (reason := reason_against_budget(policy, budget.slots)):
+            raise CellError(reason)
+        block_size = config["block_size"]
+        automatic = config["prompt"] == "auto"
+        prompting = natural_regime(policy, block_size) if automatic else Prompting(config["prompt"], block_size)
+        if reason := reason_against(policy, prompting):
+            raise CellError(reason)
+        if task.mode == "perplexity" and prompting.regime in ("one_shot", SIMULATED) and not policy.is_dense:
+            raise CellError(
+                f"Task '{task.label}' predicts the prompt itself, and prompt={prompting.regime} computes it before "
+                "anything is evicted, so its perplexity would be dense whatever the policy: use prompt=blocked or "
+                "prompt=token_fed."
+            )
+        return Cell(
+            model=model,
+            policy=policy,
+            budget=budget,
+            prompting=prompting,
+            task=task,
+            seed=config["seed"],
+            asked=config,
+        )
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Exactly the fields that change outputs; device, batch width and folders are left out.
+
+        Code is part of it: when the engine, a part of this policy or code of the task changes, the cell is another.
+        """
+        return identity.cell_identity(self)
+
+    @cached_property
+    def code(self) -> dict[str, dict[str, str]]:
+        """The source files behind the identity and the hash of the code in each, by group."""
+        return identity.cell_code(self)
+
+    @cached_property
+    def protocol(self) -> dict[str, Any]:
+        """The task's version and the hashes of its data, prompts and metrics."""
+        return {"name": self.task.name, "version": self.task.version, "revision": dict(self.task.revision())}
+
+    @cached_property
+    def id(self) -> str:
+        """16 hex digits, the same on every machine."""
+        return identity.hash_data(self.identity)
+
+    def description(self) -> dict[str, Any]:
+        """What the store keeps of a cell besides provenance: labels, identity, the files behind it, configuration."""
+        resolved = {name: value for name, value in self.asked.items() if name != "hydra"}
+        return {**self.labels(), "config": self.identity, "sources": self.code, "resolved": resolved}
+
+    def labels(self) -> dict[str, Any]:
+        """The columns of the ``cells`` table that people group by (docs/design/rows.md)."""
+        return {
+            "cell_id": self.id,
+            "model": self.model.name,
+            "policy": self.policy.name,
+            "budget": self.budget.label,
+            "prompt": self.prompting.regime,
+            "block_size": self.prompting.block_size if self.prompting.has_blocks else 0,
+            "task": self.task.label + SYNTHETIC * (getattr(self.task, "data", "") == "fixture"),
+            "dtype": self.model.dtype,
+            "seed": self.seed,
+        }
+
+
+def reason_against_budget(policy: Policy, slots: int) -> str:
+    """Why the policy cannot work in so many slots, as a sentence with the remedy; empty where it can."""
+    try:
+        policy.check_budget(slots)
+    except PolicyError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,156 @@
+"""``python -m harness list …``: what there is to choose from, one line each, read from the files themselves."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from harness.errors import UserError
+
+CONF = Path(__file__).parents[2] / "conf"
+LISTS = {"policies": "policy", "tasks": "task", "models": "model", "exps": "exp"}
+
+
+def option_names(group: str) -> list[str]:
+    """Every option of a configuration group, as it is typed after ``=``."""
+    folder = CONF / group
+    return sorted(file.relative_to(folder).with_suffix("").as_posix() for file in folder.rglob("*.yaml"))
+
+
+def listing(what: str) -> str:
+    """One line per option: its name, and the first comment of its file. Raises `UserError` for an unknown list."""
+    if what not in LISTS:
+        from policies import nearest  # it loads torch, which shell completion must not wait for
+
+        raise UserError(f"There is no list of '{what}'. {nearest(what, LISTS)}")
+    options = option_names(LISTS[what])
+    width = max(map(len, options))
+    return "\n".join(f"{name:<{width}}  {_first_comment(LISTS[what], name)}" for name in options)
+
+
+def _first_comment(group: str, name: str) -> str:
+    lines = (CONF / group / f"{name}.yaml").read_text().splitlines()
+    comments = (line.lstrip("# ") for line in lines if line.startswith("#") and not line.startswith("# @"))
+    return next(comments, "")
+
+
+# Experiments as grids: what ``conf/exp/<paper>/<item>.yaml`` lists for each scale, written out as configurations.
+#
+#     grids:
+#       keydiff/table_2:
+#         full: [{model: llama3.2-3b, task: longbench_21, policy: [keydiff, keydiff/median], budget: keydiff}]
+#         mini: [{task: mini_suite, policy: [keydiff, keydiff/median], budget: keydiff_shares}]
+#
+# A grid is crossed over its lists; the grids of an item stand beside each other; ``<paper>/all`` merges items by name. A
+# value that names a set of ``conf/sets.yaml`` for its setting stands for the members of that set.
+
+
+CONFIG_GROUPS = (
+    "model",
+    "policy",
+    "task",
+)  # settings that choose a file of conf/; settings within them go with that file
+AXES = (
+    *CONFIG_GROUPS,
+    "budget",
+    "block_size",
+    "prompt",
+)  # crossed; lists of other settings are one value (task.lengths)
+Point = dict[str, Any]  # one job of a grid: settings as they are typed, without sweeps
+Compose = Callable[[Sequence[str]], DictConfig]
+
+
+@cache
+def named_sets() -> Mapping[str, Mapping[str, list[Any]]]:
+    """By setting, the named lists of ``conf/sets.yaml``."""
+    found: dict[str, dict[str, list[Any]]] = OmegaConf.to_container(OmegaConf.load(CONF / "sets.yaml"))  # type: ignore[assignment]
+    return found
+
+
+def grid_points(grids: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], scale: str) -> list[Point]:
+    """Every job of all items at this scale, each once. Raises `UserError` where no item has any."""
+    found: dict[str, Point] = {}
+    for item, by_scale in grids.items():
+        if scale not in by_scale:
+            raise UserError(f"Experiment {item} has no grids for scale={scale}: choose one of {', '.join(by_scale)}.")
+        for grid in by_scale[scale]:
+            for point in _crossed(grid):
+                found.setdefault(repr(sorted(point.items())), point)
+    if not found:
+        raise UserError(
+            f"{', '.join(grids)} at scale={scale} has no cells to run: the head of its file in conf/exp/ says what "
+            "measures it."
+        )
+    return list(found.values())
+
+
+def grid_jobs(base: DictConfig, overrides: Sequence[str], scale: str, compose: Compose) -> Iterator[DictConfig]:
+    """The configurations of an experiment. ``overrides``: what was typed beside it; it wins over the grids.
+
+    Each file of ``conf/`` is composed once for all jobs that choose it: a paper has thousands of jobs.
+    """
+    grids: Any = OmegaConf.to_container(base.grids)
+    beside = [override for override in overrides if override.partition("=")[0].lstrip("+") != "exp"]
+    typed = {override.partition("=")[0].lstrip("+~").partition("@")[0] for override in overrides}
+    chosen = [
+        {key: value for key, value in point.items() if not {key, key.partition(".")[0]} & typed}
+        for point in grid_points(grids, scale)
+    ]
+    distinct = list({repr(sorted(point.items())): point for point in chosen}.values())
+    nodes = _nodes(distinct, beside, compose)
+    replaced = {
+        group for group in CONFIG_GROUPS if all(_own(group, point) for point in distinct)
+    }  # not copied each time
+    plain = OmegaConf.masked_copy(base, [key for key in base if key not in ("grids", "hydra", *replaced)])
+    for point in distinct:
+        config = plain.copy()
+        with open_dict(config):
+            for group in CONFIG_GROUPS:
+                if own := _own(group, point):
+                    config[group] = nodes[own]
+            for key, value in point.items():
+                if key.partition(".")[0] not in CONFIG_GROUPS:
+                    config[key] = value
+        yield config
+
+
+def _nodes(chosen: Sequence[Point], beside: Sequence[str], compose: Compose) -> dict[tuple[str, ...], DictConfig]:
+    """What each choice of a file gives, by its overrides.
+
+    Groups do not depend on each other, so one file of every group is composed at a time: most of the work of composing
+    is in the files that are always there.
+    """
+    wanted = {
+        group: list(dict.fromkeys(own for point in chosen if (own := _own(group, point)))) for group in CONFIG_GROUPS
+    }
+    nodes: dict[tuple[str, ...], DictConfig] = {}
+    for number in range(max(map(len, wanted.values()))):
+        together = {group: own[number] for group, own in wanted.items() if number < len(own)}
+        config = compose([*beside, *(override for own in together.values() for override in own)])
+        nodes |= {own: config[group] for group, own in together.items()}
+    return nodes
+
+
+def _own(group: str, point: Point) -> tuple[str, ...]:
+    """The overrides of a point that choose a file of this group, and those within it; none where it chooses none."""
+    own = [f"{key}={value}" for key, value in point.items() if key.partition(".")[0] == group]
+    return tuple(each if each.startswith(f"{group}=") else f"++{each}" for each in own)
+
+
+def _crossed(grid: Mapping[str, Any]) -> Iterator[Point]:
+    """The points of one grid."""
+    axes = [_members(key, value) for key, value in grid.items()]
+    for values in itertools.product(*axes):
+        yield dict(zip(grid, values, strict=True))
+
+
+def _members(setting: str, value: Any) -> list[Any]:
+    """The values of one axis, sets written out."""
+    named = named_sets().get(setting, {})
+    listed = value if isinstance(value, list) and setting in AXES else [value]
+    return [member for each in listed for member in (named.get(each, [each]) if isinstance(each, str) else [each])]

@@ -1,0 +1,176 @@
+"""Models and tokenizers: shipped with the package, in a folder, or in the local hub cache. Never fetched silently."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from harness.config import model_files
+from harness.errors import UserError
+from policies import nearest
+from policies.shape import ModelShape
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Which model, exactly. ``path`` is ``bundled/<name>``, a folder, or a hub id."""
+
+    name: str
+    path: str
+    dtype: str = "float32"
+    revision: str | None = None
+    gated: bool = False  # whether the hub asks for a licence first
+    download: bool = False  # whether the hub may be asked at all
+    chat: bool | None = None  # whether chat tasks use the tokenizer's chat format; None = where it has one
+    device_map: str | None = None  # accelerate's, such as auto, for models that do not fit one GPU
+    double_bos: bool = False  # begin chat prompts with the beginning-of-text token twice (AdaKV's released code)
+
+    @staticmethod
+    def parse(config: Mapping[str, Any]) -> ModelSpec:
+        """From the ``model`` group. Raises `UserError` for a missing path or an unknown dtype or key."""
+        known = ModelSpec.__dataclass_fields__
+        for key in config:
+            if key not in known:
+                raise UserError(f"The model has no setting '{key}'. {nearest(key, known)}")
+        if not config.get("path"):
+            raise UserError(
+                "model=hf needs to know which model: add model.path=<folder or hub id>, for example "
+                "model.path=Qwen/Qwen2.5-3B-Instruct."
+            )
+        path = str(config["path"])
+        spec = ModelSpec(**{**config, "path": path, "name": config.get("name") or Path(path).name})
+        if spec.dtype not in DTYPES:
+            raise UserError(f"model.dtype='{spec.dtype}' is not known. {nearest(spec.dtype, DTYPES)}")
+        return spec
+
+    @property
+    def folder(self) -> Path | None:
+        """The local folder that holds the model, or None for a hub id."""
+        return model_files.model_folder(self.path)
+
+    @property
+    def location(self) -> str:
+        """What transformers is asked for."""
+        return str(self.folder or self.path)
+
+    def identity(self) -> dict[str, str]:
+        """The fields that change outputs: content of a folder, or id and commit on the hub; dtype, form of chat."""
+        how = {"dtype": self.dtype, "chat": str(self.chat), "double_bos": str(self.double_bos)}
+        return {**model_files.model_version(self.path, self.revision), **how}
+
+    def config(self) -> Any:
+        """The model's configuration, without its weights."""
+        return self._fetch("AutoConfig")
+
+    def shape(self) -> ModelShape:
+        """Layers and heads, read without the weights."""
+        config = self.config().get_text_config()
+        heads = config.num_attention_heads
+        return ModelShape(config.num_hidden_layers, getattr(config, "num_key_value_heads", None) or heads, heads)
+
+    def tokenizer(self) -> Any:
+        """The model's tokenizer."""
+        return self._fetch("AutoTokenizer")
+
+    def load(self, device: str) -> PreTrainedModel:
+        """Weights on the device, in evaluation mode; over several devices where there is a ``device_map``.
+
+        Raises `UserError` for a ``device_map`` where accelerate is missing.
+        """
+        importlib.import_module("transformers.utils.logging").disable_progress_bar()
+        model: PreTrainedModel
+        if self.device_map is not None:
+            if importlib.util.find_spec("accelerate") is None:
+                raise UserError(f"model.device_map={self.device_map} needs accelerate: pip install accelerate.")
+            model = self._fetch("AutoModelForCausalLM", dtype=DTYPES[self.dtype], device_map=self.device_map)
+            return model.eval()
+        model = self._fetch("AutoModelForCausalLM", dtype=DTYPES[self.dtype])
+        return model.to(device).eval()  # type: ignore[arg-type]
+
+    def _fetch(self, kind: str, **options: Any) -> Any:
+        """What transformers' class of that name loads."""
+        loader = getattr(importlib.import_module("transformers"), kind)
+        try:
+            return loader.from_pretrained(
+                self.location, revision=self.revision, local_files_only=not self.download, **options
+            )
+        except (OSError, ValueError) as error:
+            raise UserError(self._absence(error)) from error
+
+    def _absence(self, error: Exception) -> str:
+        if self.folder is not None:
+            return f"The folder {self.location} holds no model that transformers can load: {_first_line(error)}"
+        if self.path.startswith(("/", "./", "../", "~")):
+            return f"There is no folder {self.path}: correct model.path, or give a hub id such as Qwen/Qwen2.5-3B."
+        licence = (
+            f"accept its licence at https://huggingface.co/{self.path}, log in with 'hf auth login', then "
+            if self.gated
+            else ""
+        )
+        return (
+            f"Model {self.path} is not on this machine: {licence}fetch it with 'hf download {self.path}', "
+            "or point model.path at a folder that has it."
+        )
+
+
+def eos_token_ids(model: PreTrainedModel) -> tuple[int, ...]:
+    """The model's stop tokens, from its generation config."""
+    stops = model.generation_config.eos_token_id if model.generation_config is not None else None
+    return () if stops is None else (stops,) if isinstance(stops, int) else tuple(stops)
+
+
+def pick_device(wanted: str) -> str:
+    """``auto`` takes CUDA where there is one. Raises `UserError` where the wanted device is missing."""
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"device={wanted} is not on this machine: use device=cpu, or install a CUDA build of torch.")
+    return wanted
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+# Whether this hardware multiplies numbers of 16 bits itself, and what to say where it does not.
+
+
+def has_native_dtype(dtype: torch.dtype, device: str | torch.device) -> bool:
+    """Whether a device has instructions for products of this type; true of float32."""
+    if dtype not in (torch.bfloat16, torch.float16):
+        return True
+    if torch.device(device).type == "cpu":  # what torch asks before it leaves a product to oneDNN
+        if not torch._C._has_mkldnn:  # as in builds for Apple's processors: nobody to leave it to
+            return False
+        asked = torch.ops.mkldnn
+        supported = asked._is_mkldnn_bf16_supported if dtype == torch.bfloat16 else asked._is_mkldnn_fp16_supported
+        return bool(supported())
+    if torch.device(device).type == "cuda" and dtype == torch.bfloat16:
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return True
+
+
+def dtype_advice(model: str, dtype: torch.dtype, device: str | torch.device) -> str:
+    """One sentence where a model computes in a type that its device only imitates; empty elsewhere.
+
+    Measured on an AVX2 processor (torch 2.13): bfloat16 and float16 take eight times as long as float32 in the linear
+    layers of a prompt and twice as long in those of a decode step.
+    """
+    if has_native_dtype(dtype, device):
+        return ""
+    name, kind = str(dtype).removeprefix("torch."), "processor" if torch.device(device).type == "cpu" else "GPU"
+    return (
+        f"Model {model} computes in {name}, which this {kind} has no instructions for: with model.dtype=float32 it "
+        "reads prompts several times as fast, in cells of their own."
+    )

@@ -1,0 +1,42 @@
+"""Where a model's files lie and which exact version they are, found without loading anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from huggingface_hub import try_to_load_from_cache
+
+from harness.config import identity
+
+BUNDLED = Path(__file__).parents[1]  # `bundled/testbed` is the folder harness/testbed
+_DECIDING = {".json", ".jinja", ".safetensors", ".bin", ".model"}
+_MEASURED = "numbers.json"  # by the training script, on the model: measured again, it is no other model
+
+
+def model_folder(path: str) -> Path | None:
+    """The local folder that holds the model (``bundled/<name>`` or a path), or None for a hub id."""
+    if path.startswith("bundled/"):
+        return BUNDLED / path.removeprefix("bundled/")
+    folder = Path(path).expanduser()
+    return folder if folder.is_dir() else None
+
+
+def model_version(path: str, revision: str | None) -> dict[str, str]:
+    """The content of a folder; of a hub id the commit that lies in the local cache.
+
+    A branch such as ``main`` moves, so its name is used only while nothing of the model is on this machine.
+    """
+    folder = model_folder(path)
+    if folder is not None:
+        files = tuple(file for file in folder.iterdir() if file.suffix in _DECIDING and file.name != _MEASURED)
+        return {"content": identity.hash_files(files)}
+    return {"hub": path, "revision": cached_commit(path, revision) or revision or "main"}
+
+
+def cached_commit(path: str, revision: str | None) -> str | None:
+    """The commit of a hub id's revision that lies in the local cache; None where there is none."""
+    try:
+        cached = try_to_load_from_cache(path, "config.json", revision=revision)
+    except ValueError:  # not the form of a hub id; whoever loads the model says so
+        return None
+    return Path(cached).parent.name if isinstance(cached, str) else None

@@ -1,0 +1,64 @@
+"""From the ``policy`` group to a policy: what needs files, a tokenizer or other people's code is filled in here."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Collection, Mapping
+from functools import cache
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from harness.config.experiments import CONF
+from harness.config.head_profiles import with_profile
+from harness.config.model import ModelSpec
+from harness.config.plugins import as_policy, build_plugin, is_plugin, registered_object
+from policies import Policy, build
+
+
+def policy_from(config: Mapping[str, Any], model: ModelSpec, trusted: Collection[str] = ()) -> Policy:
+    """Raises the errors of `harness.config.cell.USER_ERRORS`."""
+    if "given" in config:
+        return registered_object(config)
+    if is_plugin(config):
+        return as_policy(build_plugin(config, trusted))
+    parts = {key: build_plugin(spec, trusted) if is_plugin(spec) else spec for key, spec in config.items()}
+    return build(with_token_ids(with_profile(parts, model), model))
+
+
+@cache
+def preset(name: str) -> Mapping[str, Any]:
+    """The ``policy`` group as ``policy=<name>`` composes it."""
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        config = OmegaConf.to_container(compose("config", overrides=[f"policy={name}"]), resolve=True)
+    assert isinstance(config, dict)
+    return dict(config["policy"])
+
+
+# Which token ids are special and which are punctuation: FastGen keeps them by kind (policies.md 3.12).
+
+
+def with_token_ids(policy: Mapping[str, Any], model: ModelSpec) -> Mapping[str, Any]:
+    """A policy's configuration whose unset token ids have been filled in from the model's tokenizer."""
+    structure = policy.get("structure")
+    if not isinstance(structure, Mapping):
+        return policy
+    unset = [kind for kind in KINDS if kind in structure and structure[kind] is None]
+    if not unset:
+        return policy
+    tokenizer = model.tokenizer()
+    return {**policy, "structure": {**structure, **{kind: KINDS[kind](tokenizer) for kind in unset}}}
+
+
+def _special(tokenizer: Any) -> tuple[int, ...]:
+    return tuple(sorted(tokenizer.all_special_ids))
+
+
+def _punctuation(tokenizer: Any) -> tuple[int, ...]:
+    """Vocabulary pieces that consist of ASCII punctuation, surrounding blanks aside."""
+    pieces = ((index, tokenizer.decode([index]).strip(" ")) for index in range(len(tokenizer)))
+    return tuple(index for index, piece in pieces if piece and all(char in string.punctuation for char in piece))
+
+
+KINDS = {"special_ids": _special, "punctuation_ids": _punctuation}

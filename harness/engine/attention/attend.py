@@ -1,0 +1,166 @@
+"""Attention over slots: the output for the model, and exactly the statistics that policies asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from harness.engine.attention.mask import AttentionMask
+from policies.view import AttentionRows
+
+ROWS_PER_TILE = 64  # query rows whose probabilities exist at one time
+NUMBERS_PER_TILE = 2**19  # on a processor: a tile of so many fp32 numbers stays in its cache
+
+
+def _grouped(query: Tensor, heads: int) -> Tensor:
+    """(R, H·G, m, D) to (R, H, G, m, D): consecutive query heads share a KV head."""
+    rows, query_heads, chunk, width = query.shape
+    return query.view(rows, heads, query_heads // heads, chunk, width)
+
+
+def _capped(logits: Tensor, softcap: float | None) -> Tensor:
+    """Gemma 2's tanh cap; unchanged for everyone else."""
+    return logits if softcap is None else softcap * torch.tanh(logits / softcap)
+
+
+def attend(
+    query: Tensor, keys: Tensor, values: Tensor, sight: AttentionMask, scaling: float, softcap: float | None = None
+) -> Tensor:
+    """Softmax attention, by a fused kernel unless logits are capped.
+
+    ``query`` (R, H·G, m, D), ``keys`` and ``values`` (R, H, N, D). Returns (R, m, H·G, D). The query group is folded
+    into the query rows, so that K and V are never repeated; a whole prompt at once needs no mask and no folding.
+    """
+    rows, query_heads, chunk, width = query.shape
+    heads = keys.shape[1]
+    group = query_heads // heads
+    if sight.plain and sight.slots == chunk > 1 and softcap is None:
+        whole = F.scaled_dot_product_attention(query, keys, values, is_causal=True, scale=scaling, enable_gqa=True)
+        return whole.transpose(1, 2)
+    folded = _grouped(query, heads).reshape(rows, heads, group * chunk, width)
+    if softcap is None:
+        mask = sight.mask(group, query.dtype)
+        output = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scaling)
+    else:
+        logits = _capped(folded.float() @ keys.float().transpose(-1, -2) * scaling, softcap)
+        hidden = ~sight.rows(slice(None)).repeat(1, 1, group, 1)
+        weights = logits.masked_fill(hidden, -torch.inf).softmax(-1)
+        output = weights.to(values.dtype) @ values
+    return output.reshape(rows, heads, group, chunk, -1).permute(0, 3, 1, 2, 4).reshape(rows, chunk, query_heads, -1)
+
+
+def attend_openly(
+    query: Tensor, keys: Tensor, values: Tensor, sight: AttentionMask, scaling: float, softcap: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """As `attend` for a single token, and what each slot received of it: (R, H, G, N), nothing from padding. fp32.
+
+    On a processor that costs what the fused kernel does, and the statistics of a pass need not read the keys again.
+    """
+    rows, query_heads, _, width = query.shape
+    heads = keys.shape[1]
+    grouped = query.view(rows, heads, query_heads // heads, width)
+    logits = _capped(grouped @ keys.mT * scaling, softcap)
+    sight.hide(logits.unsqueeze(3), slice(None), slice(0, 1))
+    weights = logits.softmax(-1)
+    output = (weights @ values).reshape(rows, 1, query_heads, -1)
+    return output, weights if sight.plain else weights * sight.valid[:, None, None]
+
+
+@cache
+def has_kernels(device: torch.device) -> bool:
+    """Whether `harness.engine.attention.triton_kernels` computes the statistics of tensors that lie there."""
+    return device.type == "cuda" and find_spec("triton") is not None
+
+
+def _first_of(last_rows: AttentionRows, chunk: int) -> int:
+    return 0 if last_rows == "all" else max(0, chunk - last_rows)
+
+
+def _probabilities(
+    query: Tensor,
+    keys: Tensor,
+    sight: AttentionMask,
+    last_rows: AttentionRows,
+    scaling: float,
+    softcap: float | None,
+) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Tiles of the chunk's last rows with their probabilities: cohort rows r, query rows t, and (r, H, G, t, n) fp32
+    over the first n slots, behind which nothing is visible to the tile."""
+    count, heads, slots, _ = keys.shape
+    chunk = query.shape[2]
+    first = _first_of(last_rows, chunk)
+    grouped = _grouped(query, heads)
+    wide = min(ROWS_PER_TILE, chunk - first)
+    at_once = max(1, NUMBERS_PER_TILE // (query.shape[1] * wide * slots)) if keys.device.type == "cpu" else count
+    for begin in range(0, count, at_once):
+        rows = slice(begin, min(begin + at_once, count))
+        transposed = keys[rows].float().flatten(0, 1).mT  # once, should that take a copy
+        for start in range(first, chunk, ROWS_PER_TILE):
+            tile = slice(start, min(start + ROWS_PER_TILE, chunk))
+            near = sight.reach(tile)
+            asking = grouped[rows, :, :, tile].float()
+            products = asking.flatten(2, 3).flatten(0, 1) @ transposed[..., :near]
+            logits = _capped(products.mul_(scaling), softcap)
+            logits = logits.view(*asking.shape[:4], near)
+            sight.hide(logits, rows, tile)
+            yield rows, tile, logits.softmax(-1)
+
+
+def column_sums(
+    query: Tensor,
+    keys: Tensor,
+    sight: AttentionMask,
+    last_rows: AttentionRows,
+    scaling: float,
+    softcap: float | None = None,
+    counted: Tensor | None = None,
+) -> Tensor:
+    """Attention that each slot received from the chunk's last rows: summed over rows, per query head.
+
+    Shapes as in `attend`; query rows that are padding do not count (chunks are right-aligned, so the last rows are
+    the newest tokens); ``counted`` (R, H, m, N) bool restricts what is summed. Returns (R, H, G, N) fp32; arithmetic
+    is fp32 whatever the model's dtype (policies.md 1.7). Probabilities live for one tile only.
+    """
+    if has_kernels(keys.device):
+        from harness.engine.attention import triton_kernels
+
+        first = _first_of(last_rows, query.shape[2])
+        return triton_kernels.column_sums(query, keys, sight, first, scaling, softcap, counted)
+    count, heads, slots, _ = keys.shape
+    total = keys.new_zeros(count, heads, query.shape[1] // heads, slots, dtype=torch.float32)
+    for rows, tile, weights in _probabilities(query, keys, sight, last_rows, scaling, softcap):
+        if not sight.plain:
+            weights = weights * sight.valid[rows, None, None, tile, None]
+        if counted is not None:
+            weights = weights * counted[rows, :, None, tile, : weights.shape[-1]]
+        # A sum and not a matrix product: it adds every column in the same order, so that equal columns stay equal.
+        total[rows, ..., : weights.shape[-1]] += weights.sum(3)
+    return total
+
+
+def strongest_head(
+    query: Tensor,
+    keys: Tensor,
+    sight: AttentionMask,
+    last_rows: int,
+    scaling: float,
+    softcap: float | None = None,
+) -> Tensor:
+    """Largest probability over all query heads, summed over the last rows: (R, N) fp32.
+
+    Slot j must hold the same token in every head, as it does while a prompt is being read at once.
+    """
+    if has_kernels(keys.device):
+        from harness.engine.attention import triton_kernels
+
+        first = _first_of(last_rows, query.shape[2])
+        return triton_kernels.strongest_head(query, keys, sight, first, scaling, softcap)
+    total = keys.new_zeros(keys.shape[0], keys.shape[2], dtype=torch.float32)
+    for rows, tile, weights in _probabilities(query, keys, sight, last_rows, scaling, softcap):
+        total[rows, : weights.shape[-1]] += (weights.amax((1, 2)) * sight.valid[rows, tile, None]).sum(1)
+    return total

@@ -1,0 +1,74 @@
+"""A group: neighbouring rows of a batch under one policy, and what that policy decides about a chunk."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from torch import Tensor
+
+from harness.engine.requests.request import Request
+from policies import CacheView, Policy
+
+if TYPE_CHECKING:
+    from harness.engine.batch.batch import Batch
+
+Phase = Literal["prompt", "decode"]
+Chunk = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Neighbouring rows under one policy: a slice, so that statistics are computed on views and never gathered."""
+
+    number: int  # in the cohort
+    policy: Policy
+    rows: slice
+    budgets: tuple[int, ...]
+    only_follows: bool = False  # carries the policy's state through shared prompt work, and never evicts
+
+    def evicts(self, phase: Phase) -> bool:
+        """Whether this group's schedule evicts after a chunk of this phase."""
+        if self.policy.is_dense or self.only_follows:
+            return False
+        schedule = self.policy.schedule
+        return schedule.prompt != "never" if phase == "prompt" else schedule.decode != "never"
+
+
+def groups_of(rows: Sequence[Request]) -> list[Group]:
+    groups: list[Group] = []
+    start = 0
+    for policy, members in itertools.groupby(rows, key=lambda row: row.policy):
+        budgets = tuple(row.budget for row in members)
+        groups.append(Group(len(groups), policy, slice(start, start + len(budgets)), budgets))
+        start += len(budgets)
+    return groups
+
+
+@dataclass(frozen=True)
+class Selection:
+    """``kept`` (r, H, fill + m) bool, or None where all stays; ``states``: by name, all that the policy carries on."""
+
+    kept: Tensor | None
+    states: Mapping[str, Tensor]
+
+
+def select(
+    cohort: Batch, group: Group, view: Callable[[Group], CacheView], layers: int = 1, spared: Tensor | None = None
+) -> Selection:
+    """A group's decision over its ``view``, whose rows are the group's, each in so many ``layers``.
+
+    The view is made only where it is asked for. ``spared``: what was decided before attention.
+    """
+    over = cohort.over(group)
+    if not any(over) and not group.policy.is_stateful:
+        return Selection(None, {})
+    seen = view(group)
+    states = {name: seen.state[name] for name in (*group.policy.state, *group.policy.carried)}
+    if not any(over) or spared is not None:
+        return Selection(spared if any(over) else None, states)
+    kept, is_nan = group.policy.keep(seen)
+    cohort.tally.called(group.rows, over, is_nan.view(-1, layers).any(1), layers)
+    return Selection(kept, states)

@@ -1,0 +1,284 @@
+"""The slot cache: K and V allocated once per layer, survivors of a chunk moved into the slots of the evicted.
+
+A layer holds ``keys, values: (R, H, N + B, D)`` and ``positions: (R, H, N + B)``: N slots that persist and a tail in
+which the current chunk lies while it is attended. Nothing is concatenated and nothing compacted; the order of the
+text is in ``positions``. The first chunk finds the cache empty, so it is attended where the model left it and only
+its survivors are ever written: a one-shot prompt of T tokens needs no T slots per layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from harness.engine.cache.storage import KVStorage
+from policies.scorer import SlotState
+
+
+@dataclass(frozen=True)
+class StateKey:
+    """A state tensor of one group of rows. ``group``: its number in the cohort."""
+
+    name: str
+    rows: slice
+    kind: SlotState
+    group: int
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.group))
+
+
+@dataclass(frozen=True)
+class MovedGroup:
+    """A group of a cohort that goes on with some of another's rows, and the group that it was part of."""
+
+    number: int
+    rows: slice  # in the cohort that goes on
+    was: int  # number of the old group
+    local: Tensor  # (r,) int64: the rows that go on, counted within the old group
+    places: Tensor  # (r,) int64: theirs within the new one
+
+    def states(self, known: Iterable[StateKey]) -> list[tuple[StateKey, StateKey]]:
+        """The old group's states, and what they are called from now on."""
+        mine = [key for key in known if key.group == self.was]
+        return [(key, StateKey(key.name, self.rows, key.kind, self.number)) for key in mine]
+
+    def carried(self, known: Iterable[tuple[str, int]]) -> list[tuple[tuple[str, int], tuple[str, int]]]:
+        """The same for what is carried per row."""
+        return [((name, group), (name, self.number)) for name, group in known if group == self.was]
+
+
+@dataclass(frozen=True)
+class MovedRows:
+    """What a layer of a new cohort takes over from the same layer of an old one."""
+
+    layer: Any  # of the same class
+    old: Tensor  # (r,) int64: rows there
+    new: Tensor  # (r,) int64: the same rows here
+    heirs: Sequence[MovedGroup]
+
+    def carry_on(self, carried: dict[tuple[str, int], Tensor]) -> None:
+        """Put what policies carry per row where the new cohort looks for it."""
+        for heir in self.heirs:
+            for old, new in heir.carried(self.layer.carried):
+                theirs = self.layer.carried[old]
+                mine = carried.setdefault(new, theirs.new_zeros(heir.rows.stop - heir.rows.start, *theirs.shape[1:]))
+                mine[heir.places] = theirs[heir.local]
+
+
+States = Mapping[StateKey, Tensor]  # (r, H, fill + m, …) each: slots, then the chunk
+
+
+class SlotLayer(CacheLayerMixin):
+    """One layer's slots. ``fill`` is a host number: no slot at or beyond it is in use by any row."""
+
+    is_compileable = False
+    is_sliding = False
+
+    def __init__(self, capacity: int, tail: int, shelf: KVStorage, index: int) -> None:
+        super().__init__()
+        self.capacity = capacity  # N, slots that may persist
+        self.tail = max(1, tail)  # B, widest chunk after the first; its last slot takes writes that must vanish
+        self.shelf, self.index = shelf, index
+        self.fill = 0
+        self.states: dict[StateKey, Tensor] = {}  # (r, H, N + B, …) each
+        self.carried: dict[tuple[str, int], Tensor] = {}  # by name and number of the group: (r, …) each
+        self.chunk_keys: Tensor  # (R, H, m, D), what the model just handed over
+        self.chunk_values: Tensor
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Allocate once, at the first chunk, when shapes, dtype and device are known."""
+        self._take_place(key_states, value_states, len(key_states))
+
+    def _take_place(self, keys: Tensor, values: Tensor, rows: int) -> None:
+        self.shelf.allocate(keys, values, rows, self.capacity + self.tail)
+        self.keys, self.values = self.shelf.keys[:, self.index], self.shelf.values[:, self.index]
+        self.positions, self.first = self.shelf.positions[:, self.index], self.shelf.first[:, self.index]
+        self.is_initialized = True
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
+        """Called by the model: (R, H, m, D) of the chunk in, (R, H, fill + m, D) to attend over out."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        self.chunk_keys, self.chunk_values = key_states, value_states
+        if self.fill:
+            stop = self.fill + key_states.shape[2]
+            self.keys[:, :, self.fill : stop] = key_states
+            self.values[:, :, self.fill : stop] = value_states
+        return self.attended()
+
+    @property
+    def slot_positions(self) -> Tensor:
+        """(R, H, fill) int32, -1 = empty."""
+        return self.positions[..., : self.fill]
+
+    def state(self, key: StateKey) -> Tensor:
+        """(r, H, fill, …): a group's state for the slots, without the chunk; zeros before the first chunk."""
+        if key not in self.states:
+            rows = key.rows.stop - key.rows.start
+            self.states[key] = self.shelf.state(key.name, key.group, rows, key.kind)[:, self.index]
+        return self.states[key][:, :, : self.fill]
+
+    def attended(self) -> tuple[Tensor, Tensor]:
+        """Keys and values (R, H, fill + m, D) as `update` returned them for the chunk at hand."""
+        if self.fill == 0:
+            return self.chunk_keys, self.chunk_values
+        stop = self.fill + self.chunk_keys.shape[2]
+        return self.keys[:, :, :stop], self.values[:, :, :stop]
+
+    def adopt(
+        self, shared: SlotLayer, source: Tensor, kept: Tensor, widest_target: int, positions: Tensor, states: States
+    ) -> None:
+        """Begin with what the rows ``source`` (R,) of a shared layer hand over after a chunk, survivors only.
+
+        ``kept``: (R, H, n) bool over the shared slots and chunk, ``positions`` (R, H, n) theirs, ``states`` of these
+        rows over the same slots; ``widest_target`` as in `absorb`. Survivors are written in order of slot.
+        """
+        keys, values = shared.attended()
+        rows, heads, slots = kept.shape
+        self._take_place(keys, values, rows)
+        self.fill = widest_target
+        rank = torch.where(kept, kept.cumsum(-1) - 1, self.fill).clamp(max=self.fill)
+        index = torch.zeros(rows, heads, self.fill + 1, dtype=torch.long, device=kept.device)
+        index.scatter_(-1, rank, torch.arange(slots, device=kept.device).expand_as(rank))
+        index = index[..., : self.fill]
+        row = source.view(-1, 1, 1)
+        head = torch.arange(heads, device=kept.device).view(1, -1, 1)
+        empty = torch.arange(self.fill, device=kept.device) >= kept.sum(-1, keepdim=True)
+        self.keys[:, :, : self.fill] = keys[row, head, index]
+        self.values[:, :, : self.fill] = values[row, head, index]
+        self.positions[..., : self.fill] = positions.gather(-1, index).masked_fill(empty, -1)
+        self.positions[..., self.fill :] = -1
+        for key, state in states.items():
+            self.state(key)
+            here = index[key.rows].view(*index[key.rows].shape, *(1 for _ in key.kind.shape))
+            self.states[key][:, :, : self.fill] = state.gather(2, here.expand(*here.shape[:3], *key.kind.shape))
+
+    def arrived(self, chunk_positions: Tensor) -> None:
+        """A chunk that `update` put in the tail in another view of these slots: its ``chunk_positions`` (R, m)."""
+        tail = slice(self.fill, self.fill + chunk_positions.shape[-1])
+        self.chunk_keys, self.chunk_values = self.keys[:, :, tail].clone(), self.values[:, :, tail].clone()
+        self.positions[..., tail] = chunk_positions.unsqueeze(1)
+
+    def append(self, chunk_positions: Tensor, states: States) -> None:
+        """Every row keeps the whole chunk right behind its slots: the case without eviction and without padding.
+
+        ``chunk_positions``: (R, m) int32.
+        """
+        here = slice(self.fill, self.fill + chunk_positions.shape[-1])
+        if self.fill == 0:
+            self.keys[:, :, here] = self.chunk_keys
+            self.values[:, :, here] = self.chunk_values
+        self.positions[:, :, here] = chunk_positions.unsqueeze(1)
+        for key, state in states.items():
+            self.states[key][:, :, : here.stop] = state
+        self.fill = here.stop
+
+    def absorb(
+        self, kept: Tensor, targets: Tensor, widest_target: int, chunk_positions: Tensor, states: States
+    ) -> None:
+        """Drop what is not ``kept`` and move the chunk's survivors into free slots below each row's target.
+
+        ``kept``: (R, H, fill + m) bool. ``targets``: (R, 1, 1), slots that a row persists from now on, and
+        ``widest_target`` their maximum. At most m copies per head. A survivor for which no slot is free is lost:
+        storage cannot overflow, and the ledger, which counts ``kept``, reports it.
+        """
+        destination = self._destinations(kept, targets, widest_target, chunk_positions.shape[-1])  # (R, H, m)
+        self._place(destination)
+        self.slot_positions.masked_fill_(~kept[..., : self.fill], -1)
+        self.positions.scatter_(2, destination, chunk_positions.unsqueeze(1).expand_as(destination).contiguous())
+        self.positions[..., widest_target:].fill_(-1)
+        for key, state in states.items():
+            self.states[key][:, :, : self.fill] = state[:, :, : self.fill]
+            chunk = state[:, :, self.fill :]
+            index = destination[key.rows].view(*chunk.shape[:3], *(1 for _ in key.kind.shape)).expand_as(chunk)
+            self.states[key].scatter_(2, index, chunk)
+        self.fill = widest_target
+
+    def _place(self, destination: Tensor) -> None:
+        """Copy the chunk's keys and values, whole vectors, to these (R, H, m) slots."""
+        flat = (destination + self.first).flatten()
+        for shelf, chunk in ((self.shelf.keys, self.chunk_keys), (self.shelf.values, self.chunk_values)):
+            shelf.view(-1, shelf.shape[-1]).index_copy_(0, flat, chunk.reshape(-1, shelf.shape[-1]))
+
+    def _destinations(self, kept: Tensor, targets: Tensor, widest_target: int, width: int) -> Tensor:
+        """(R, H, m): the k-th survivor of a head goes to its k-th free slot; everything else to the trash slot."""
+        trash = self.capacity + self.tail - 1
+        old, new = kept[..., : self.fill], kept[..., self.fill :]
+        index = torch.arange(widest_target, device=kept.device)
+        free = (index < targets).expand(*kept.shape[:2], -1).clone()
+        known = min(self.fill, widest_target)
+        free[..., :known] &= ~old[..., :known]
+        if width == 1:  # a decode step: the first free slot, if the token stays and there is one
+            first = free.view(torch.uint8).argmax(-1, keepdim=True)
+            return torch.where(new & free.gather(-1, first), first, trash)
+        table = torch.full((*kept.shape[:2], width + 1), trash, device=kept.device)
+        free_rank = torch.where(free, free.cumsum(-1) - 1, width).clamp(max=width)
+        table.scatter_(-1, free_rank, index.expand_as(free))
+        table[..., width].fill_(trash)
+        return table.gather(-1, torch.where(new, new.cumsum(-1) - 1, width))
+
+    def take_over(self, legacies: Sequence[MovedRows], rows: int, fill: int) -> None:
+        """Begin with ``rows`` rows that were in other layers, each where it stands."""
+        first = legacies[0].layer
+        self._take_place(first.keys, first.values, rows)
+        self.fill = fill
+        for legacy in legacies:
+            whole = legacy.layer
+            used = slice(0, min(whole.fill, self.capacity + self.tail))
+            for name in ("keys", "values", "positions"):
+                getattr(self, name)[legacy.new, :, used] = getattr(whole, name)[legacy.old, :, used]
+            for heir in legacy.heirs:
+                for old, new in heir.states(whole.states):
+                    self.state(new)
+                    self.states[new][heir.places, :, used] = whole.states[old][heir.local, :, used]
+            legacy.carry_on(self.carried)
+
+    def release(self) -> None:
+        """Let go of the model's own tensors, which of a one-shot prompt are the whole prompt."""
+        del self.chunk_keys, self.chunk_values
+
+    def held(self) -> Tensor:
+        """(R, H) int64: slots in use, counted on the tensor."""
+        return (self.positions >= 0).sum(-1)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of K and V of one slot of one head."""
+        return self.keys[0, 0, 0].nbytes + self.values[0, 0, 0].nbytes
+
+    def get_seq_length(self) -> int:
+        """Slots in use; never a position: positions are passed explicitly everywhere."""
+        return self.fill
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Slots visible to the next chunk, and the offset 0."""
+        return self.fill + query_length, 0
+
+    def get_max_length(self) -> int:
+        """All slots, tail included."""
+        return self.capacity + self.tail
+
+
+class SlotCache(Cache):
+    """One layer object per layer of the model, uniform (`SlotLayer`) or ragged."""
+
+    def allocated_bytes(self) -> int:
+        """Bytes of K and V storage over all layers, tails included."""
+        return sum(t.nbytes for layer in self.layers if layer.is_initialized for t in (layer.keys, layer.values))
+
+    def carried_bytes(self, groups: Sequence[slice]) -> list[int]:
+        """Bytes of the tensors that policies carry per row, for each row, over all layers. ``groups``: rows of each."""
+        total = [0] * groups[-1].stop
+        for layer in self.layers:
+            for (_, group), tensor in layer.carried.items():
+                for row in range(groups[group].start, groups[group].stop):
+                    total[row] += tensor[0].nbytes
+        return total

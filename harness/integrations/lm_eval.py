@@ -1,0 +1,244 @@
+"""The language model that lm-evaluation-harness asks: requests become rows, rows go through the engine together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from hydra import compose, initialize_config_dir
+from lm_eval import utils
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import TemplateLM
+from lm_eval.api.registry import register_model
+from lm_eval.models.utils import has_bos_prefix, postprocess_generated_text, resolve_max_length
+from omegaconf import OmegaConf
+
+from harness.config.cell import Cell
+from harness.config.experiments import CONF, option_names
+from harness.config.model import eos_token_ids, pick_device
+from harness.engine.engine import Engine
+from harness.engine.fast_layers import pack_layers
+from harness.engine.requests.request import Request, RequestOutput
+from harness.engine.requests.support import reason_against_model
+from harness.errors import UserError
+from harness.runner.memory import Footprint, allowed_bytes
+from harness.runner.plan import Job, Plan
+from harness.runner.progress import Progress
+from harness.runner.samples import StopTexts, no_tokens
+from harness.runner.worker import compute_batch
+from tasks.base import Mode, Sample, Task, TaskError
+from tasks.lm_eval_library import Generation
+
+log = logging.getLogger(__name__)
+Pair = tuple[tuple[str, str], list[int], list[int]]  # texts, tokens of the context, tokens of the continuation
+
+
+@dataclass(frozen=True)
+class Requests(Task):
+    """What lm-eval asks for: it makes the prompts and scores the answers itself."""
+
+    name: ClassVar[str] = "lm_eval"
+    version: ClassVar[str] = "1"
+
+    asked: Mode = "generate"
+
+    @property
+    def mode(self) -> Mode:
+        """Of one call."""
+        return self.asked
+
+
+@register_model("kvreplica")
+class KVReplica(TemplateLM):
+    """A model under a policy and a budget, for ``simple_evaluate(model=KVReplica(…))`` and ``--model kvreplica``.
+
+    ``model``: one of ``python -m harness list models``, a folder, or a hub id that is on this machine. ``settings``:
+    everything else that ``python -m harness`` takes for a cell, with its defaults (``policy``, ``budget``,
+    ``budget_of``, ``prompt``, ``block_size``, ``model.dtype``, ``policy.protect.sinks`` …). ``max_length``: tokens of
+    context and answer; that of the model's configuration where None. ``batch_size`` is accepted because lm-eval passes
+    it, and has no effect: batches are as large as memory allows, and rows do not depend on their company.
+
+    The policy acts while the context is read and on every token after it: between the context and the continuation
+    of ``loglikelihood`` in all regimes, within the text of ``loglikelihood_rolling`` in ``blocked`` and ``token_fed``.
+    A budget that is a share of the prompt is one of the context; ``longest`` and ``median`` are taken over the requests
+    of one call, that is, over all tasks of one kind that are evaluated together.
+
+    Under ``policy=dense`` it agrees with lm-eval's ``HFLM``, with these deviations: decoding is greedy and knows no
+    repetition penalty, whatever the model's generation config says; a context with its continuation is cut (from the
+    left) to ``max_length`` tokens, not to one more; rolling windows of texts longer than that are one token shorter.
+    Raises the errors of `harness.config.cell.USER_ERRORS`.
+    """
+
+    def __init__(
+        self,
+        model: str = "testbed",
+        device: str | None = None,
+        max_length: int | None = None,
+        batch_size: int | str | None = None,
+        max_batch_size: int | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        chosen = [f"model={model}"] if model in option_names("model") else ["model=hf", f"model.path='{model}'"]
+        self.cell = _cell([*chosen, *(f"{name}={value}" for name, value in settings.items())])
+        spec = self.cell.model
+        self.shape = spec.shape()
+        if not self.cell.policy.is_dense and (reason := reason_against_model(self.cell.policy, self.shape)):
+            raise UserError(reason)
+        self.tokenizer = spec.tokenizer()
+        loaded = spec.load(pick_device(device or "auto"))
+        pack_layers(loaded)
+        self._device = loaded.device
+        self.memory = allowed_bytes(loaded.device)  # bytes; asked once, as the allocator keeps what a batch has used
+        self.engine = Engine(loaded, {*eos_token_ids(loaded), self.eot_token_id})
+        config = spec.config()
+        self.footprint = Footprint.of(config.get_text_config(), spec.dtype)
+        self.max_length = max_length or resolve_max_length(config, self.tokenizer)
+        self.progress = Progress()
+
+    @property
+    def eot_token_id(self) -> int:
+        """The tokenizer's end of text."""
+        return int(self.tokenizer.eos_token_id)
+
+    @property
+    def prefix_token_id(self) -> int:
+        """What stands before a text without context: the beginning of text, or its end where there is none."""
+        beginning = self.tokenizer.bos_token_id
+        return self.eot_token_id if beginning is None else int(beginning)
+
+    @property
+    def tokenizer_name(self) -> str:
+        """Names lm-eval's cache of prompts."""
+        return str(self.tokenizer.name_or_path).replace("/", "__")
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
+        """As the tokenizer does it, but never with two beginnings of text."""
+        if add_special_tokens is None:
+            add_special_tokens = not has_bos_prefix(string, self.tokenizer.decode(self.prefix_token_id))
+        return list(self.tokenizer.encode(string, add_special_tokens=add_special_tokens))
+
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """Messages as text in the model's own chat format. Raises `UserError` for a model without one."""
+        if not self.tokenizer.chat_template:
+            raise UserError(
+                f"Model {self.cell.model.name} has no chat format: leave out --apply_chat_template, or choose another."
+            )
+        return str(
+            self.tokenizer.apply_chat_template(
+                chat_history,
+                tokenize=False,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=not add_generation_prompt,
+            )
+        )
+
+    def set_cache_hook(self, cache_hook: Any) -> None:
+        """Refused: lm-eval's cache of answers knows the prompt but neither the policy nor the budget."""
+        raise UserError(
+            "lm-eval's cache of answers (use_cache) would give the answers of one policy for another: leave it out."
+        )
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        """Greedy answers up to the first stop text, without it. Raises `TaskError` for anything but greedy decoding."""
+        wanted = [Generation.parse(request.task_name or "", request.args[1]) for request in requests]
+        prompts = [
+            self._cut(self.tok_encode(request.args[0]), self.max_length - generation.max_new_tokens)
+            for request, generation in zip(requests, wanted, strict=True)
+        ]
+        rows = [
+            replace(
+                self._row(prompt, prompts, generation.max_new_tokens),
+                max_new_tokens=generation.max_new_tokens,
+                until=StopTexts(generation.until, self.tokenizer) if generation.until else None,
+            )
+            for prompt, generation in zip(prompts, wanted, strict=True)
+        ]
+        end = self.tokenizer.decode(self.eot_token_id)
+        return [
+            postprocess_generated_text(
+                self.tokenizer.decode(outcome.tokens, skip_special_tokens=True), [*generation.until, end], None
+            )
+            for outcome, generation in zip(self._outcomes("generate", rows), wanted, strict=True)
+        ]
+
+    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
+        """Nats of each text after one prefix token, read in the cell's regime under its policy.
+
+        A text longer than the model is read in windows that overlap, each token scored once, each window a prompt of
+        its own. Raises `UserError` where the regime evicts nothing before the text is over.
+        """
+        if self.cell.prompting.regime == "one_shot" and not self.cell.policy.is_dense:
+            raise UserError(
+                "A rolling likelihood predicts the text itself, and prompt=one_shot evicts only after it, so that it "
+                "would be dense whatever the policy: use prompt=blocked or prompt=token_fed."
+            )
+        windows = [
+            (number, before, scored)
+            for number, request in enumerate(requests)
+            for before, scored in map(
+                utils.make_disjoint_window,
+                utils.get_rolling_token_windows(
+                    self.tok_encode(request.args[0]), self.prefix_token_id, self.max_length - 1, 1
+                ),
+            )
+        ]
+        prompts = [before + scored for _, before, scored in windows]
+        rows = [self._row(prompt, prompts, 0) for prompt in prompts]
+        totals = [0.0] * len(requests)
+        for (number, _, scored), outcome in zip(windows, self._outcomes("perplexity", rows), strict=True):
+            totals[number] -= sum(outcome.nll[-len(scored) :])
+        return totals
+
+    def _loglikelihood_tokens(
+        self, requests: list[Pair], disable_tqdm: bool = False, **kwargs: Any
+    ) -> list[tuple[float, bool]]:
+        """Nats of each continuation, and whether the model would have said exactly that."""
+        for (_, text), _, given in requests:
+            if not given:
+                raise TaskError(no_tokens(text, "its context"))
+        prompts = [self._cut(context, self.max_length - len(given)) for _, context, given in requests]
+        rows = [
+            replace(self._row(prompt, prompts, 0), max_new_tokens=len(given), continuation=given)
+            for prompt, (_, _, given) in zip(prompts, requests, strict=True)
+        ]
+        return [(-sum(outcome.nll), outcome.greedy) for outcome in self._outcomes("continuations", rows)]
+
+    def _row(self, prompt: Sequence[int], prompts: Sequence[Sequence[int]], new_tokens: int) -> Request:
+        """Under the cell's policy. For the budget: ``prompts``, all of this call, and ``new_tokens`` to generate."""
+        policy, budget = self.cell.policy, self.cell.budget
+        slots = 0 if policy.is_dense else budget.of(len(prompt), new_tokens, [len(other) for other in prompts])
+        return Request(prompt, policy, slots)
+
+    def _cut(self, prompt: list[int], room: int) -> list[int]:
+        """The last ``room`` tokens, as lm-eval's own models cut."""
+        if room < 1:
+            raise UserError(
+                f"An answer of so many tokens leaves no room for its context in max_length={self.max_length}: ask for "
+                "shorter ones (--gen_kwargs max_gen_toks=…)."
+            )
+        if len(prompt) > room:
+            log.warning("A context of %d tokens is cut to its last %d.", len(prompt), room)
+        return prompt[-room:]
+
+    def _outcomes(self, mode: Mode, rows: Sequence[Request]) -> list[RequestOutput]:
+        """What the engine makes of all rows, in their order; those with one context read it together."""
+        cell = replace(self.cell, task=Requests(mode))
+        jobs = tuple(Job(cell, Sample(str(number), ""), (row,)) for number, row in enumerate(rows))
+        work = Plan(cell.model, (cell,), jobs, 0, self.shape, self.footprint)
+        found: dict[str, RequestOutput] = {}
+        with self.progress.over(work.tokens):
+            for batch in work.batches(self.memory):
+                for part, outcomes, _ in compute_batch(self.engine, work.of(batch).waves(self.memory), self.progress):
+                    found |= {job.sample.id: each for job, (each,) in zip(part, outcomes, strict=True)}
+        return [found[job.sample.id] for job in jobs]
+
+
+def _cell(overrides: Sequence[str]) -> Cell:
+    """The cell that ``python -m harness`` would make of these settings; its task is not used."""
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        config = OmegaConf.to_container(compose("config", overrides=list(overrides)), resolve=True)
+    assert isinstance(config, dict)
+    return Cell.parse({str(key): value for key, value in config.items()})

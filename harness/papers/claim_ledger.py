@@ -1,0 +1,161 @@
+"""The claims ledger: what each paper says of its methods, and what exactly of it our rows can be asked.
+
+The ledger (``claims.csv``) has the sentences, ``claims/<paper>.yaml`` beside it what is compared. Both name a claim by
+its id (KD-01).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal, get_args
+
+import yaml
+
+from harness.errors import UserError
+from harness.papers.published import FOLDER, cells_as_text, known_paper, model
+
+# Every comparison holds at each budget, and unless `per` says otherwise of the mean over the tasks.
+Kind = Literal[
+    "above",  # every left one > factor * right + margin, for every right one
+    "below",  # every left one < factor * right - margin, for every right one
+    "within",  # |left - right| <= margin
+    "between",  # low <= left / right <= high
+    "rises",  # each left one rises with the budget
+    "ordered",  # the left ones rise in the order in which they are listed
+    "best_in",  # the left one is the best of all in at least `margin` of the tasks (a share)
+    "lead_shrinks",  # what the left one leads the best right one by shrinks with the budget
+    "retains",  # left at the smallest / left at the greatest budget > the same of every right one
+    "ratio_of_means",  # the mean over budgets of left / right lies in low..high
+    "steadier",  # left varies less over the axis `split` than every right one (standard deviation)
+    "nearer",  # |left - dense| < |right - dense|
+]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What is looked up in rows: a method of the paper, and what differs from the comparison's own protocol."""
+
+    method: str
+    variant: str = ""  # words of the note that names a row of a sensitivity table
+    budget: str = ""  # as rows show it: "4096", "30%"; empty: each budget of the comparison
+    prompt: str = ""
+    block_size: int = 0  # tokens
+
+    @staticmethod
+    def parse(written: str | Mapping[str, Any]) -> Spec:
+        """``keydiff``, or a mapping with the fields above."""
+        return Spec(written) if isinstance(written, str) else Spec(**written)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One question to the rows, all in the units of their metrics ([0, 1] for scores, nats for perplexity)."""
+
+    kind: Kind
+    left: tuple[Spec, ...]
+    right: tuple[Spec, ...] = ()
+    task: tuple[str, ...] = ()  # the paper's names; that of an average stands for its tasks
+    metric: tuple[str, ...] = ("official_score",)  # the paper's names; of several, the geometric mean
+    column: str = ""  # instead of a metric, columns of the rows, summed: "coverage", "kv_bytes+state_bytes"
+    budgets: tuple[str, ...] = ()
+    ladder: tuple[str, ...] = ()  # all budgets of the paper's experiment, the smallest first
+    prompt: str = ""
+    block_size: int = 0  # tokens; 0 where the regime has no blocks
+    budget_of: str = ""  # what the paper's shares are shares of (`harness.config.budget`); empty where it gives slots
+    per: Literal["average", "task"] = "average"
+    pairs: bool = False  # the left and right ones belong together one by one, instead of each with each
+    best_left: bool = False  # the best of the left ones stands for all
+    factor: float = 1.0
+    margin: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    split: str = ""  # an axis of the task whose values are told apart
+    only: Mapping[str, Any] = field(default_factory=dict)  # samples with these axis values alone
+
+    @staticmethod
+    def parse(written: Mapping[str, Any], defaults: Mapping[str, Any]) -> Comparison:
+        """From YAML, where every list may be a single value."""
+        given = {**defaults, **written}
+        for name in ("left", "right"):
+            given[name] = tuple(Spec.parse(each) for each in _listed(given.get(name, ())))
+        for name in ("task", "metric", "budgets"):
+            if name in given:
+                given[name] = tuple(str(each) for each in _listed(given[name]))
+        paper_ladder = [str(each) for each in defaults["budgets"]]
+        named = {*given["budgets"], *(each.budget for name in ("left", "right") for each in given[name] if each.budget)}
+        given["ladder"] = tuple(sorted(paper_ladder if named <= set(paper_ladder) else named, key=_size))
+        return Comparison(**given)
+
+    def asked_at(self) -> set[str]:
+        """Budgets that the comparison itself is about."""
+        own = {each.budget for each in self.specs() if each.budget}
+        return own if all(each.budget for each in self.specs()) else own | set(self.budgets)
+
+    def specs(self) -> list[Spec]:
+        """Everything that is looked up, once."""
+        dense = (Spec("dense"),) if self.kind == "nearer" else ()
+        return list(dict.fromkeys((*self.left, *self.right, *dense)))
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of a paper. ``comparison`` is None where our rows cannot decide it; ``reason`` then says why."""
+
+    id: str
+    paper: str
+    text: str
+    kind: str  # ordering, threshold, trend, correlation, efficiency
+    models: tuple[str, ...]  # the paper's names; empty where it names none
+    items: tuple[str, ...]  # tables and figures it rests on, as in `items`
+    source: str  # where the paper says it
+    evidence: str  # the printed numbers
+    comparison: Comparison | None
+    reason: str = ""
+    remark: str = ""  # where the comparison is not literally the sentence
+
+
+@cache
+def claims(paper: str) -> list[Claim]:
+    """Every line of the ledger of one paper. Raises `UserError` for an unknown paper, or unlike files."""
+    ledger = cells_as_text("claims.csv")
+    lines = ledger[ledger["paper"] == known_paper(paper)].to_dict("records")
+    file = FOLDER / "claims" / f"{paper}.yaml"
+    written = yaml.safe_load(file.read_text())
+    asked, defaults = written["claims"], written["defaults"]
+    if unlike := {line["id"] for line in lines} ^ set(asked):
+        raise UserError(f"{file} and claims.csv do not list the same claims: {', '.join(sorted(unlike))}.")
+    return [_claim({str(k): str(v) for k, v in line.items()}, asked[line["id"]], defaults) for line in lines]
+
+
+def _claim(line: Mapping[str, str], asked: Mapping[str, Any], defaults: Mapping[str, Any]) -> Claim:
+    named = tuple(each.strip() for each in line["model"].split(";"))
+    if ("not_comparable" in asked) == ("compare" in asked):
+        raise UserError(f"Claim {line['id']} needs either 'compare' or 'not_comparable'.")
+    comparison = Comparison.parse(asked["compare"], defaults) if "compare" in asked else None
+    if comparison and comparison.kind not in get_args(Kind):
+        raise UserError(
+            f"Claim {line['id']} asks for '{comparison.kind}', which is none of {', '.join(get_args(Kind))}."
+        )
+    return Claim(
+        id=line["id"],
+        paper=line["paper"],
+        text=line["claim"],
+        kind=line["kind"],
+        models=tuple(asked.get("models", [each for each in named if model(each)])),
+        items=tuple(asked["items"]),
+        source=line["source"],
+        evidence=line["printed_evidence"],
+        comparison=comparison,
+        reason=" ".join(str(asked.get("not_comparable", "")).split()),
+        remark=" ".join(str(asked.get("remark", "")).split()),
+    )
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else [value]
+
+
+def _size(budget: str) -> float:
+    return float(budget.rstrip("%"))

@@ -1,0 +1,112 @@
+"""Diagnostics for figures and tables: every cell whose inside they show, diagnosed once and stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+
+from harness.config import provenance
+from harness.config.cell import Cell
+from harness.config.experiments import CONF
+from harness.config.experiments import grid_jobs as written_out
+from harness.config.model import ModelSpec, pick_device
+from harness.console import say
+from harness.errors import CellError
+from harness.papers.figures.figure_data import experiment
+from harness.papers.figures.figure_index import FigureDiagnostics, inside_of
+from harness.runner.checks import reason_against_cell
+from harness.runner.diagnostic_runs import TEXT, diagnosed, file_of, text_of, written
+from harness.runner.plan import Job, plan
+from harness.runner.samples import Prompts
+from harness.store.store import Store
+
+
+@dataclass
+class DiagnosticWork:
+    """One cell, and for each diagnostic how many samples are asked for."""
+
+    cell: Cell
+    samples: dict[str, int] = field(default_factory=dict)
+
+
+def measure(paper: str, items: Sequence[str], scale: str, overrides: Sequence[str]) -> int:
+    """Diagnose what these figures and tables need and the store lacks; the number of samples that were computed.
+
+    ``overrides``: further settings of ``python -m harness``. Raises the errors of `harness.config.cell.USER_ERRORS`.
+    """
+    work, results_dir, device = _work(paper, items, scale, overrides)
+    store = Store(results_dir / "diagnostics")
+    if work:
+        store.check_writable()
+    models: dict[ModelSpec, Any] = {}
+    computed = 0
+    shared: dict[int, Prompts] = {}
+    for place, each in enumerate(work, start=1):
+        most = max(each.samples.values())
+        prompts = shared.setdefault(most, Prompts(most))
+        if reason := reason_against_cell(each.cell, prompts):
+            raise CellError(reason)
+        missing = list(_missing(each, store, prompts))
+        for job, what in missing:
+            if each.cell.model not in models:
+                models[each.cell.model] = each.cell.model.load(pick_device(device))
+            store.describe(each.cell.id, {**each.cell.description(), **provenance.cell_provenance(pick_device(device))})
+            frames = diagnosed(models[each.cell.model], job, what)
+            written(frames | {TEXT: text_of(job, prompts)}, job, store.root / each.cell.id)
+        computed += len(missing)
+        if missing:
+            say(f"{place} of {len(work)}: {each.cell.policy.name} on {each.cell.task.label}, {len(missing)} samples")
+    return computed
+
+
+def _missing(work: DiagnosticWork, store: Store, prompts: Prompts) -> Iterator[tuple[Job, list[str]]]:
+    """The samples that lack a diagnostic, and which."""
+    folder = store.root / work.cell.id
+    ranks = {sample.id: rank for rank, (sample, _, _) in enumerate(prompts.under(work.cell))}
+    for job in plan(work.cell.model, [work.cell], store, prompts).jobs:
+        asked = [name for name, samples in work.samples.items() if ranks[job.sample.id] < samples]
+        if lacking := [name for name in asked if not file_of(name, job.sample, folder).exists()]:
+            yield job, lacking
+
+
+def _work(
+    paper: str, items: Sequence[str], scale: str, overrides: Sequence[str]
+) -> tuple[list[DiagnosticWork], Path, str]:
+    """The cells of all items that show insides, each once, and the settings that hold for all."""
+    found: dict[str, DiagnosticWork] = {}
+    results_dir, device = Path("results"), "auto"
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        for item in items:
+            inside = inside_of(paper, item)
+            for config in _configs(paper, item, inside, scale, overrides):
+                results_dir, device = Path(config["results_dir"]), config["device"]
+                cell = Cell.parse(config)
+                work = found.setdefault(cell.id, DiagnosticWork(cell))
+                for name in inside.diagnostics:
+                    work.samples[name] = max(work.samples.get(name, 0), inside.samples(scale))
+    return list(found.values()), results_dir, device
+
+
+def _configs(
+    paper: str, item: str, inside: FigureDiagnostics, scale: str, overrides: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    if not inside.diagnostics:
+        return
+    typed = [f"+exp={paper}/{experiment(item)}", f"scale={scale}", *overrides]
+    for job in written_out(_composed(tuple(typed)), typed, scale, lambda given: _composed(tuple(given))):
+        plain: Any = OmegaConf.to_container(job, resolve=True)
+        yield {str(key): value for key, value in plain.items()}
+        if inside.of_dense:
+            return
+
+
+@cache
+def _composed(overrides: tuple[str, ...]) -> DictConfig:
+    """Figures share most of their policies and tasks."""
+    return compose("config", overrides=list(overrides))

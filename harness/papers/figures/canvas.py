@@ -1,0 +1,256 @@
+"""What a drawn figure is, and what stands in its place where it cannot be drawn."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from xml.etree import ElementTree
+
+import matplotlib
+import numpy as np
+import numpy.typing as npt
+from matplotlib import colormaps
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.colors import Colormap, Normalize, to_hex
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from harness.report.labels import Look, contrast, looks
+from harness.report.svg import PX, simplify, styled
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One figure. ``svg`` stands alone and inside a page, ``png`` is the same at twice the size."""
+
+    svg: str
+    png: bytes
+    caption: str
+    notes: tuple[str, ...]  # what stands in for the paper's own setting, and what is missing
+
+
+@dataclass(frozen=True)
+class FigureSlot:
+    """A figure's place in a report: its drawing, or the sentence that says why there is none."""
+
+    drawing: Drawing | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """What one kind of figure gives: the canvas, what it shows (sentences), and notes."""
+
+    figure: Figure
+    says: str
+    notes: tuple[str, ...] = ()
+    fixed_width: bool = False  # whether the text is set in a font of fixed width
+
+
+class NotDrawnError(Exception):
+    """The figure cannot be drawn from what is stored; the message is the sentence that says why."""
+
+
+# One canvas for all figures: as wide as a phone, white like paper, the same bytes for the same rows.
+
+
+WIDTH = 400.0  # CSS pixels: panels go below each other, so that text stays readable at 390 px
+INK, MUTED, RULE = "#15181c", "#5d636b", "#dfe3e8"
+SMALL = 9  # CSS pixels
+LINE = 12.0  # CSS pixels of one line of small text
+LETTERS = 78  # of small text in one line
+PUBLISHED = "published"
+LINES = ("--", "-.", ":")  # of policies whose family has one colour
+_ON_WHITE = {
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "grid.color": RULE,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "font.size": 10,
+    "axes.labelsize": 10,
+    "axes.titlesize": 10,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "legend.fontsize": SMALL,
+}
+
+
+class FigureSheet:
+    """A canvas in CSS pixels, the origin at the top left.
+
+    ``footer`` (small print) is set below everything else, in lines of at most ``letters``.
+    """
+
+    def __init__(self, height: float, footer: str = "", width: float = WIDTH, letters: int = LETTERS) -> None:
+        lines = textwrap.wrap(footer, letters)
+        self.width, self.height = width, height + LINE * len(lines) + 6 * bool(lines)
+        self.figure = Figure(figsize=(self.width * PX, self.height * PX))
+        for place, line in enumerate(lines):
+            self.text(8, height + 4 + LINE * place, line, color=MUTED, fontsize=SMALL)
+
+    def panel(self, left: float, top: float, width: float, height: float) -> Axes:
+        """Axes whose frame lies there."""
+        box = (left / self.width, 1 - (top + height) / self.height, width / self.width, height / self.height)
+        return self.figure.add_axes(box)
+
+    def text(self, x: float, y: float, text: str, **style: Any) -> None:
+        """Text whose top left corner lies there."""
+        self.figure.text(x / self.width, 1 - y / self.height, text, **{"va": "top", **style})
+
+    def legend(self, top: float, handles: Sequence[Artist], columns: int) -> None:
+        """The key to colours and markers."""
+        self.figure.legend(
+            handles=list(handles), loc="upper left", bbox_to_anchor=(0.012, 1 - top / self.height), frameon=False,
+            ncols=columns, borderaxespad=0, columnspacing=1.2, handlelength=2.2, handletextpad=0.5, labelspacing=0.35,
+        )  # fmt: skip
+
+
+def legend_height(entries: int, columns: int) -> float:
+    """CSS pixels that a legend of so many entries takes."""
+    return 13.5 * -(-entries // columns) + 6
+
+
+def distinct(policies: Iterable[str]) -> dict[str, Look]:
+    """The looks of a figure's policies; where two share their colour and line, the later ones get other lines."""
+    chosen: dict[str, Look] = {}
+    for policy, look in looks(policies).items():
+        taken = {each.line for each in chosen.values() if each.light == look.light}
+        free = next((line for line in (look.line, *LINES) if line not in taken), look.line)
+        chosen[policy] = replace(look, line=free)
+    return chosen
+
+
+def marker(look: Look, size: float = 6) -> dict[str, Any]:
+    """How a policy's points are drawn (matplotlib's words): in its colour, filled as its value correction says."""
+    inside = "white" if look.filling == "none" else look.light
+    return {
+        "marker": look.marker,
+        "markersize": size * (1.35 if look.marker == "*" else 1),
+        "fillstyle": "bottom" if look.filling == "bottom" else "full",
+        "markerfacecolor": inside,
+        "markerfacecoloralt": "white",
+        "markeredgecolor": look.light,
+        "color": look.light,
+    }
+
+
+def hollow(look: Look, size: float = 6) -> dict[str, Any]:
+    """How a published number is drawn beside ours: the policy's marker in outline, smaller and without a line."""
+    return {
+        "marker": look.marker or "o",
+        "markersize": 0.85 * size * (1.35 if look.marker == "*" else 1),
+        "markerfacecolor": "none",
+        "markeredgecolor": look.light,
+        "markeredgewidth": 0.9,
+        "linestyle": "none",
+        "alpha": 0.85,
+        "zorder": 4,
+    }
+
+
+def key_of(label: str, look: Look) -> Line2D:
+    """The legend's entry of one policy."""
+    return Line2D([], [], linestyle=look.line, linewidth=1.4, label=label, **marker(look))
+
+
+def canvas() -> Any:
+    """The context in which sheets are filled and rendered."""
+    return _Stack()
+
+
+class _Stack:
+    """`styled` of the reports, with the colours of a white page."""
+
+    def __enter__(self) -> None:
+        self._contexts = (styled(), matplotlib.rc_context())
+        for each in self._contexts:
+            each.__enter__()
+        matplotlib.rcParams.update(_ON_WHITE)
+
+    def __exit__(self, *error: Any) -> None:
+        for each in reversed(self._contexts):
+            each.__exit__(*error)
+
+
+def rendered(drawn: Figure, name: str, description: str, fixed_width: bool = False) -> tuple[str, bytes]:
+    """As SVG and PNG. ``name`` makes the SVG's ids unique on a page; ``description`` is read aloud."""
+    vector, pixels = io.StringIO(), io.BytesIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    drawn.savefig(vector, format="svg", facecolor="white", metadata=nothing, dpi=144)
+    drawn.savefig(pixels, format="png", facecolor="white", metadata={"Software": None}, dpi=144)
+    # matplotlib wrote this document itself and escapes every text in it, so it is safe to parse and to embed.
+    root = ElementTree.fromstring(vector.getvalue())
+    simplify(root, name, {})
+    width, height = (f"{float(size):g}" for size in root.attrib["viewBox"].split()[2:])
+    root.attrib = {
+        "xmlns": "http://www.w3.org/2000/svg",
+        "viewBox": root.attrib["viewBox"],
+        "width": width,
+        "height": height,
+        "font-family": "monospace" if fixed_width else "system-ui, 'DejaVu Sans', Arial, sans-serif",
+        "role": "img",
+        "aria-label": description,
+    }
+    return ElementTree.tostring(root, encoding="unicode"), pixels.getvalue()
+
+
+# What all heat maps share: cells with numbers where there is room, a colour bar, and ink that can be read on both.
+
+
+VIRIDIS = colormaps["viridis"]  # perceptually uniform, readable with colour-vision deficiencies
+DARKER = colormaps["viridis_r"]  # dark for much, where nothing is white
+
+
+def grid(
+    axes: Axes,
+    numbers: npt.ArrayLike,
+    scale: Normalize,
+    texts: Sequence[Sequence[str]] | None = None,
+    size: float = SMALL,
+    colours: Colormap = VIRIDIS,
+) -> None:
+    """A matrix, row 0 on top; NaN stays white. ``texts``: what is written into the cells."""
+    matrix = np.asarray(numbers, dtype=float)
+    axes.imshow(matrix, cmap=colours, norm=scale, aspect="auto", interpolation="nearest")
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0, pad=3)
+    for (y, x), number in np.ndenumerate(matrix):
+        if texts is None:
+            return
+        if np.isfinite(number):
+            axes.text(x, y, texts[y][x], ha="center", va="center", color=ink_on(number, scale, colours), fontsize=size)
+        else:
+            axes.text(x, y, "–", ha="center", va="center", color=MUTED, fontsize=size)
+
+
+def ink_on(number: float, scale: Normalize, colours: Colormap = VIRIDIS) -> str:
+    """Black or white, whichever can be read on the number's colour."""
+    behind = to_hex(colours(scale(number)))
+    return max(("#ffffff", "#111111"), key=lambda candidate: contrast(candidate, behind))
+
+
+def bar(
+    sheet: FigureSheet, left: float, top: float, width: float, scale: Normalize, title: str, colours: Colormap = VIRIDIS
+) -> None:
+    """The colour scale, with its ends and its unit."""
+    axes = sheet.panel(left, top, width, 8)
+    axes.imshow(np.linspace(0, 1, 128)[None], cmap=colours, aspect="auto", extent=(0, 1, 0, 1))
+    axes.set_yticks([])
+    shown = np.linspace(0, 1, 3 if width < 180 else 5)
+    axes.set_xticks(shown, [f"{float(scale.inverse(share)):.3g}" for share in shown])
+    axes.tick_params(length=0, pad=2, labelsize=SMALL)
+    axes.spines[:].set_visible(False)
+    axes.set_title(title, fontsize=SMALL, pad=2, loc="left")
+
+
+def spaced(count: int, most: int) -> list[int]:
+    """At most so many places of ``count``, evenly spaced, for tick labels."""
+    return list(range(0, count, max(1, -(-count // most))))

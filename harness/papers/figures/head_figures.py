@@ -1,0 +1,240 @@
+"""One number for each head, in several layers: KeyDiff Figures 12 and 14."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from harness.analysis.statistics import mean_interval
+from harness.papers.figures.budget_figures import count, over_samples, spread
+from harness.papers.figures.canvas import (
+    MUTED,
+    PUBLISHED,
+    FigureSheet,
+    Sketch,
+    bar,
+    distinct,
+    grid,
+    key_of,
+    legend_height,
+    marker,
+    spaced,
+)
+from harness.papers.figures.figure_data import FigureData, spread_over
+from harness.report.labels import HUES, ordered_policies
+
+PANEL, LAYERS = 74, 6  # CSS pixels; layers that are shown
+
+
+def draw_head_values(material: FigureData, column: str, title: str) -> Sketch:
+    """A panel a layer, a bar a query head; whiskers are intervals over samples."""
+    frame = material.internals("key_query")
+    found = over_samples(frame, ["layer", "query_head"], column)
+    layers = spread_over(int(found["layer"].max()) + 1, LAYERS)
+    n = count(found["n"])
+    lines = -(-len(layers) // 2)
+    over = "over prompts" if found["n"].max() > 1 else "(one prompt: none)"
+    sheet = FigureSheet(lines * (PANEL + 20) + 40, f"{n} prompts; whiskers: 95 % intervals {over}; a bar a query head")
+    values = np.array([found["value"].min(), found["value"].max(), *found[["low", "high"]].stack().dropna()])
+    low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
+    for place, layer in enumerate(layers):
+        own = found[found["layer"] == layer]
+        axes = sheet.panel(52 + (place % 2) * 178, 16 + (place // 2) * (PANEL + 20), 156, PANEL)
+        axes.bar(own["query_head"], own["value"], 0.8, color=HUES["blue"][0])
+        bars = np.vstack([own["value"] - own["low"], own["high"] - own["value"]])
+        axes.errorbar(own["query_head"], own["value"], yerr=bars, fmt="none", ecolor=MUTED, elinewidth=0.9, capsize=1.5)
+        axes.axhline(0, color=MUTED, linewidth=0.8)
+        axes.set_ylim(low - 0.06 * (high - low), high + 0.06 * (high - low))
+        axes.set_title(f"layer {layer}", loc="left", fontsize=9, pad=2)
+        if place % 2:
+            axes.set_yticklabels([])
+        axes.grid(axis="y")
+        if place >= len(layers) - 2:
+            axes.set_xlabel("query head")
+        else:
+            axes.set_xticklabels([])
+    sheet.figure.text(0.022, 0.55, title, rotation=90, va="center", ha="center")
+    negative = float((found["value"] < 0).mean())
+    says = f"{title[0].upper()}{title[1:]} for each query head ({n} prompts); negative in {negative:.0%} of all heads."
+    return Sketch(sheet.figure, says)
+
+
+# Error of the attention output by layer, base policies solid, with CAOTE dashed: CAOTE Figure 3.
+
+
+LAYER_PANEL = 160  # CSS pixels
+PANELS = {
+    "dense run": "against the dense run (errors of the layers below included)",
+    "own states": "against the run's own states (this layer's eviction alone)",
+}
+
+
+def draw_layer_curves(material: FigureData) -> Sketch:
+    """Two panels, because the paper does not say on which states its dense output is computed."""
+    frame = material.internals("output_error")
+    policies = ordered_policies(frame["policy"])
+    style = distinct(policies)
+    keys = [key_of(name, style[name]) for name in policies]
+    top = legend_height(len(keys), 2) + 6
+    found = by_layer(frame)
+    n = count(found["n"])
+    sheet = FigureSheet(
+        top + 2 * (LAYER_PANEL + 46), f"{n} prompts, all passes and heads; bars: 95 % intervals over prompts"
+    )
+    sheet.legend(4, keys, 2)
+    for place, (against, title) in enumerate(PANELS.items()):
+        axes = sheet.panel(56, top + 20 + place * (LAYER_PANEL + 46), 332, LAYER_PANEL - 18)
+        for number, name in enumerate(policies):
+            own = found[(found["policy"] == name) & (found["against"] == against)]
+            x = own["layer"] + 0.05 * (number - (len(policies) - 1) / 2)
+            bars = np.vstack([own["value"] - own["low"], own["high"] - own["value"]])
+            axes.plot(x, own["value"], linestyle=style[name].line, linewidth=1.3, **marker(style[name], 5))
+            axes.errorbar(x, own["value"], yerr=bars, fmt="none", ecolor=style[name].light, elinewidth=0.8, capsize=1.5)
+        axes.set_title(title, loc="left", fontsize=9, pad=4)
+        axes.set_ylabel("normalised MSE")
+        axes.set_xlabel("layer")
+        axes.set_ylim(bottom=0)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(axis="y")
+    return Sketch(
+        sheet.figure, f"Squared error of attention outputs, relative to the dense output's norm ({n} prompts)."
+    )
+
+
+def by_layer(frame: pd.DataFrame) -> pd.DataFrame:
+    """Sums over passes and heads divided by sums, sample by sample; then mean and interval over samples."""
+    by = ["policy", "against", "layer"]
+    sums = frame.groupby([*by, "sample_id"])[["squared_error", "squared_norm"]].sum()
+    ratio = (sums["squared_error"] / sums["squared_norm"]).rename("error").reset_index()
+    lines = []
+    for key, part in ratio.groupby(by, sort=True):
+        found = mean_interval(part["error"].to_numpy(), part["sample_id"].to_numpy())
+        lines.append((*key, found.mean, found.low, found.high, found.n))
+    return pd.DataFrame(lines, columns=[*by, "value", "low", "high", "n"])
+
+
+# A number for each layer and head, two maps: HashEvict Figure 8.
+
+
+TITLES = {"lsh": "(a) LSH ranking", "l2": "(b) L2 norm ranking"}
+SIDE = 158.0  # CSS pixels
+
+
+def draw_layer_head_maps(material: FigureData) -> Sketch:
+    """Both maps on one scale, so that they can be compared; the paper's is Eq. 7."""
+    frame = material.internals("ranking_loss")
+    found = over_samples(frame, ["ranking", "layer", "query_head"], "difference")
+    n = count(found["n"])
+    largest = float(found["value"].max())
+    scale = Normalize(0, largest)
+    footer = f"{n} prompts, a cell is their mean; {spread(found)}. 0: drops keys in the order of attention"
+    sheet = FigureSheet(SIDE + 96, footer)
+    for place, (ranking, title) in enumerate(TITLES.items()):
+        own = found[found["ranking"] == ranking].pivot(index="query_head", columns="layer", values="value")
+        axes = sheet.panel(40 + place * (SIDE + 34), 22, SIDE, SIDE)
+        room = SIDE / len(own.columns) >= 24 and SIDE / len(own) >= 12
+        texts = [[f"{number:.0f}" if largest >= 10 else f"{number:.1f}" for number in line] for line in own.to_numpy()]
+        grid(axes, own, scale, texts if room else None, size=8)
+        axes.set_title(title, loc="left", pad=4)
+        axes.set_xlabel("layer", labelpad=1)
+        places = (spaced(len(own.columns), 8), spaced(len(own), 8))
+        axes.set_xticks(places[0], [str(own.columns[i]) for i in places[0]])
+        axes.set_yticks(places[1], [str(own.index[i]) for i in places[1]])
+        if place == 0:
+            axes.set_ylabel("query head", labelpad=1)
+    bar(sheet, 40, SIDE + 74, 200, scale, "cumulative attention loss (sum over dropped keys)")
+    return Sketch(sheet.figure, f"What attention it costs to drop keys in the order of a ranking ({n} prompts).")
+
+
+# Correlation of attention and inverted Hamming distance by hash size, layer and head: HashEvict Figure 9.
+
+
+BITS = 16  # of panels b to d; the paper does not say
+READINGS = {"pairs": ("blue", "o", "over pairs of tokens"), "keys": ("orange", "s", "over keys")}
+
+
+def draw_correlations(material: FigureData, tables: tuple[str, ...]) -> Sketch:
+    """Bars are standard deviations, as in the paper: over prompts, layers and heads."""
+    frame = material.internals("lsh")
+    n = frame["sample_id"].nunique()
+    printed = _printed(material, tables)
+    footer = (
+        f"n = {n} prompts; bars: standard deviations, as the paper's (not intervals of the mean), over prompts, layers "
+    )
+    footer += f"and heads; b to d at {BITS} bits; d: means over prompts, pairs of tokens"
+    sheet = FigureSheet(446, footer)
+    places = [(46, 44), (238, 44), (46, 236), (238, 236)]
+    panels = [sheet.panel(left, top, 150, 136) for left, top in places]
+    handles = [
+        Line2D([], [], color=HUES[hue][0], marker=shape, markersize=4, linewidth=1.2, label=words)
+        for hue, shape, words in READINGS.values()
+    ]
+    sheet.legend(4, [*handles, _hollow(PUBLISHED)], 3)
+    at = frame[frame["bits"] == BITS]
+    for place, (reading, (hue, shape, _)) in enumerate(READINGS.items()):
+        shift = 0.12 * (place - 0.5)
+        own = frame[frame["over"] == reading]
+        _points(panels[0], own, "bits", hue, shape, 6 * shift)
+        _points(panels[1], at[at["over"] == reading], "layer", hue, shape, shift)
+        _points(panels[2], at[at["over"] == reading], "query_head", hue, shape, shift)
+    panels[0].errorbar(
+        printed["bits"], printed["pearson"], yerr=printed["pearson_std"], fmt="none", ecolor="#9aa1aa", elinewidth=0.8
+    )
+    panels[0].plot(printed["bits"], printed["pearson"], **_marks())
+    panels[0].set_xticks(sorted(frame["bits"].unique()))
+    means = at[at["over"] == "pairs"].pivot_table(index="query_head", columns="layer", values="pearson")
+    scale = Normalize(float(means.to_numpy().min()), float(means.to_numpy().max()))
+    room = 150 / len(means.columns) >= 22 and 136 / len(means) >= 12
+    texts = [[f"{number:.2f}".replace("0.", ".") for number in line] for line in means.to_numpy()]
+    grid(panels[3], means, scale, texts if room else None, size=8)
+    for axis, size, ticks in (("x", len(means.columns), means.columns), ("y", len(means), means.index)):
+        shown = spaced(size, 8)
+        getattr(panels[3], f"set_{axis}ticks")(shown, [str(ticks[i]) for i in shown])
+    panels[3].set_ylabel("query head", labelpad=1)
+    titles = ("(a) by hash size", "(b) by layer", "(c) by query head", "(d) layer × head")
+    names = ("hash size (bits)", "layer", "query head", "layer")
+    for axes, title, name in zip(panels, titles, names, strict=True):
+        axes.set_title(title, loc="left", pad=4)
+        axes.set_xlabel(name, labelpad=1)
+    for axes in panels[:3]:
+        axes.grid(axis="y")
+    panels[0].set_ylabel("Pearson's correlation", labelpad=1)
+    panels[2].set_ylabel("Pearson's correlation", labelpad=1)
+    bar(sheet, 238, 416, 150, scale, "Pearson's correlation (d)")
+    says = f"Pearson's correlation of attention and inverted average Hamming distance ({n} prompts)."
+    return Sketch(sheet.figure, says)
+
+
+def _points(axes: Axes, own: pd.DataFrame, by: str, hue: str, shape: str, shift: float) -> None:
+    found = own.groupby(by)["pearson"].agg(["mean", "std"]).reset_index()
+    axes.errorbar(
+        found[by] + shift, found["mean"], yerr=found["std"], color=HUES[hue][0], marker=shape, markersize=4,
+        linewidth=1.2, elinewidth=0.8, capsize=1.5,
+    )  # fmt: skip
+
+
+def _marks() -> dict[str, Any]:
+    return {
+        "linestyle": "none",
+        "marker": "D",
+        "markersize": 5,
+        "markerfacecolor": "none",
+        "markeredgecolor": "#5d636b",
+    }
+
+
+def _hollow(label: str) -> Line2D:
+    return Line2D([], [], label=f"{label} (Table 11)", **_marks())
+
+
+def _printed(material: FigureData, tables: tuple[str, ...]) -> pd.DataFrame:
+    """``bits``, ``pearson``, ``pearson_std``."""
+    found = material.printed(tables)
+    found = found.assign(bits=found["note"].str.extract(r"hash_bits=(\d+)", expand=False).astype(int))
+    return found.pivot_table(index="bits", columns="metric", values="value").reset_index()

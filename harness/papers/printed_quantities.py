@@ -1,0 +1,289 @@
+"""What a printed metric is in our rows: a number with its 95 % interval, in the paper's own unit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from harness.analysis.statistics import Floats, Interval, expanded_tail, mean_interval, perplexity_interval
+from harness.papers import published
+from harness.papers.cell_lookup import Answer, NoAnswerError
+from harness.papers.comparisons import Stratum, resample, stratum
+from harness.papers.figures.canvas import NotDrawnError as NothingStoredError
+from harness.papers.figures.figure_data import FigureData, gathered
+from harness.papers.published import metrics, presets
+from harness.papers.row_index import CellRows
+from harness.papers.table_layouts import Printed
+from harness.papers.verdicts import Scale
+from harness.store.store import Store
+
+PER_UNIT = {"points": 100.0, "percent": 100.0}  # our scores are in [0, 1]
+GIGABYTE = 1e9
+BINS = {"le_2K": (0, 2000), "2K_4K": (2000, 4000), "4K_6K": (4000, 6000), "6K_8K": (6000, 8000), "ge_8K": (8000, 1e12)}
+
+
+@dataclass(frozen=True)
+class MeasuredValue:
+    """``value`` with its interval (NaN where the samples give none) over ``n`` samples. ``notes``: what stands in."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+    notes: tuple[str, ...] = ()
+
+
+def measured(metric: str, unit: str, at: Mapping[str, str], answer: Answer, mini: bool) -> MeasuredValue:
+    """The quantity of one place. Raises `GapError` where rows cannot have it, or have not."""
+    if metric in _ELSEWHERE:
+        raise NoAnswerError(_ELSEWHERE[metric])
+    scale = PER_UNIT.get(unit, 1.0)
+    if metric in _OF_ROWS:
+        return _OF_ROWS[metric](answer, at)
+    if metric in ("ppl", "ppl_delta"):
+        return _perplexity(answer, metric == "ppl_delta")
+    if metric == "rouge_geomean":
+        return _geometric(answer, mini, scale)
+    return _score(metric, answer, mini, scale)
+
+
+def _score(metric: str, answer: Answer, mini: bool, scale: float) -> MeasuredValue:
+    """The mean score; over several tasks the plain mean of theirs, as the papers average."""
+    parts: list[Interval] = []
+    notes: list[str] = []
+    for cell in answer.cells:
+        name = _metric(metric, cell, mini, notes)
+        parts.append(_mean(cell, cell.scores[name]))
+    return _scaled(_average(parts), scale, notes)
+
+
+def _metric(metric: str, cell: CellRows, mini: bool, notes: list[str]) -> str:
+    own = [cell.metric if each == "first" else each for each in metrics(metric)]
+    options = [*own, *(published.stand_in_metrics(metric) if mini else ())]
+    name = next((each for each in options if each in cell.scores), "")
+    if not name:
+        raise NoAnswerError(
+            f"The rows of {cell.task} have no {options[0] if options else metric}.{_OPTIONAL.get(metric, '')}"
+        )
+    if name not in own:
+        notes.append(f"{name} for {metric}")
+    return name
+
+
+def _mean(cell: CellRows, values: pd.Series) -> Interval:
+    groups, weights = cell.clusters.loc[values.index], cell.samples["weight"].astype(float).loc[values.index]
+    return mean_interval(values.to_numpy(float), groups.to_numpy(str), weights.to_numpy(float))
+
+
+def _average(parts: Sequence[Interval]) -> Interval:
+    """Tasks are independent, so half-widths add in squares."""
+    if len(parts) == 1:
+        return parts[0]
+    mean = sum(each.mean for each in parts) / len(parts)
+    below = math.sqrt(sum((each.mean - each.low) ** 2 for each in parts)) / len(parts)
+    above = math.sqrt(sum((each.high - each.mean) ** 2 for each in parts)) / len(parts)
+    return Interval(mean, mean - below, mean + above, sum(each.n for each in parts), 0)
+
+
+def _scaled(found: Interval, scale: float, notes: Sequence[str]) -> MeasuredValue:
+    return MeasuredValue(
+        scale * found.mean, scale * found.low, scale * found.high, found.n, tuple(dict.fromkeys(notes))
+    )
+
+
+def _geometric(answer: Answer, mini: bool, scale: float) -> MeasuredValue:
+    """The geometric mean of the mean ROUGE-1, 2 and L; at scale=mini of those that there are."""
+    notes: list[str] = []
+    (cell,) = answer.cells
+    found: dict[str, pd.Series] = {}
+    for metric in ("rouge1", "rouge2", "rougeL"):
+        try:
+            found[metric] = cell.scores[_metric(metric, cell, mini, notes)]
+        except NoAnswerError:
+            if not mini:
+                raise
+    if not found:
+        raise NoAnswerError(f"The rows of {cell.task} have no ROUGE.")
+    if len(found) < 3:
+        notes.append(f"{', '.join(found)} alone for the geometric mean of three")
+    own = stratum(cell.task, [found], cell.samples["weight"].astype(float), cell.samples["document"])
+    return _resampled([own], lambda scores: np.asarray(scores[..., 0, 0]), scale, notes)
+
+
+def _perplexity(answer: Answer, above_dense: bool) -> MeasuredValue:
+    """exp of the token-weighted mean of nats; above dense: a difference of perplexities over the same text."""
+    (cell,) = answer.cells
+    if "nll" not in cell.scores:
+        raise NoAnswerError(f"The rows of {cell.task} have no nll.")
+    nats, weights = cell.scores["nll"], cell.samples["weight"].astype(float)
+    if not above_dense:
+        found = perplexity_interval(nats.to_numpy(float), weights.to_numpy(float), cell.clusters.to_numpy(str))
+        return _scaled(found, 1.0, ())
+    if not answer.dense:
+        raise NoAnswerError(f"Not measured: there are no rows of dense on {cell.task} to take the gap from.")
+    pair = [{"nll": nats}, {"nll": answer.dense[0].scores["nll"]}]
+    own = stratum(cell.task, pair, weights, cell.samples["document"])
+    return _resampled([own], lambda s: np.asarray(np.exp(s[..., 0, 0]) - np.exp(s[..., 0, 1])), 1.0, ())
+
+
+def _resampled(
+    strata: Sequence[Stratum], quantity: Callable[[Floats], Floats], scale: float, notes: Sequence[str]
+) -> MeasuredValue:
+    drawn = resample(strata)
+    value = float(quantity(drawn.once))
+    fewest, n = min(each.clusters for each in strata), sum(each.samples for each in strata)
+    low = high = math.nan
+    if fewest > 1:
+        tail = expanded_tail(fewest)
+        low, high = (float(x) for x in np.quantile(quantity(drawn.often), [tail, 1 - tail]))
+        low, high = min(low, value), max(high, value)
+    return MeasuredValue(scale * value, scale * low, scale * high, n, tuple(dict.fromkeys(notes)))
+
+
+def _of_samples(answer: Answer, values: Callable[[CellRows], pd.Series]) -> MeasuredValue:
+    parts = []
+    for cell in answer.cells:
+        own = values(cell)
+        parts.append(mean_interval(own.to_numpy(float), cell.clusters.loc[own.index].to_numpy(str)))
+    return _scaled(_average(parts), 1.0, ())
+
+
+def _coverage(answer: Answer, at: Mapping[str, str], drop: float) -> MeasuredValue:
+    return _of_samples(answer, lambda cell: 100 * (cell.samples["coverage"].astype(float) - drop))
+
+
+def _gigabytes(answer: Answer, at: Mapping[str, str]) -> MeasuredValue:
+    return _of_samples(answer, lambda cell: _bytes(cell) / GIGABYTE)
+
+
+def _compression(answer: Answer, at: Mapping[str, str]) -> MeasuredValue:
+    """KeyDiff: the share of a prompt that the budget holds. HashEvict: the share of the dense cache that is gone."""
+    if at["method"] == "none":
+        return _of_samples(answer, _held)
+    if not answer.dense:
+        raise NoAnswerError(
+            f"Not measured: there are no rows of dense on {answer.cells[0].task} to compare memory with."
+        )
+    dense = {cell.task: _bytes(cell) for cell in answer.dense}
+    return _of_samples(answer, lambda cell: (1 - _bytes(cell) / dense[cell.task]).dropna())
+
+
+def _held(cell: CellRows) -> pd.Series:
+    return (cell.samples["slots_requested"] / cell.samples["prompt_tokens"]).clip(upper=1.0)
+
+
+def _bytes(cell: CellRows) -> pd.Series:
+    return cell.samples["kv_bytes"].astype(float) + cell.samples["state_bytes"].astype(float)
+
+
+def _count(answer: Answer, at: Mapping[str, str]) -> MeasuredValue:
+    """Prompts of a length; a count has no interval. Lengths are in the tokens of the model at hand."""
+    lengths = answer.cells[0].samples["prompt_tokens"]
+    low, high = BINS.get(at["length_bin"], (0, 1e12))
+    count = int(((lengths > low) & (lengths <= high)).sum())
+    return MeasuredValue(count, math.nan, math.nan, len(lengths))
+
+
+_OF_ROWS: Mapping[str, Callable[[Answer, Mapping[str, str]], MeasuredValue]] = {
+    "coverage_pct": partial(_coverage, drop=0.0),
+    "coverage_drop_pct": partial(_coverage, drop=1.0),
+    "cache_gb": _gigabytes,
+    "compression_ratio": _compression,
+    "count": _count,
+}
+_CLOCK = "A time on the authors' machine and code; what our engine needs is measured beside it, with its conditions."
+_OPTIONAL = {
+    **dict.fromkeys(
+        ("bertscore_f1", "bertscore_precision", "bertscore_recall"), " BERTScore needs a model: task.bert=<folder>."
+    ),
+    **dict.fromkeys(
+        (f"gpt4_judge_{name}" for name in ("similarity", "coherence", "faithfulness", "helpfulness", "avg")),
+        " A judge needs task.judge, OPENAI_BASE_URL and OPENAI_API_KEY; GPT-4 cannot be pinned to a version.",
+    ),
+}
+_ELSEWHERE = {
+    **{f"tokens_per_s_{name}": _CLOCK for name in ("prefill", "decode", "total")},
+    "seconds": _CLOCK,
+    "flops_ratio": "A ratio of formulas, which follows from sizes and not from rows; ours is counted beside it.",
+}
+
+
+# Printed numbers from inside the model: stored diagnostics instead of scores.
+
+
+Frames = Callable[[FigureData, Mapping[str, str], Sequence[str]], pd.Series]
+
+
+@dataclass(frozen=True)
+class DiagnosticLookup:
+    """The stored diagnostics of one paper at one scale; what belongs to an item is gathered once."""
+
+    paper: str
+    rows: pd.DataFrame
+    store: Store
+    scale: Scale
+    _known: dict[str, FigureData] = field(default_factory=dict)
+
+    def measured(self, item: str, place: Printed) -> MeasuredValue | None:
+        """The number of a place; None where its metric is not one of a diagnostic.
+
+        Its interval resamples prompts. Raises `GapError` where nothing is stored.
+        """
+        metric = place.at["metric"]
+        if metric not in _DIAGNOSTICS:
+            return None
+        diagnostic, values, of_item = _DIAGNOSTICS[metric]
+        try:
+            material = self._material(of_item or item)
+            if material.wanted.scale != self.scale:
+                raise NoAnswerError(f"The stored diagnostics are of scale={material.wanted.scale}.")
+            own = values(material, place.at, presets(self.paper, place.at["method"], place.note))
+        except NothingStoredError as nothing:
+            raise NoAnswerError(f"No score of samples. {nothing}") from None
+        if own.empty:
+            raise NoAnswerError(f"The stored diagnostics '{diagnostic}' have no value for this place.")
+        prompts = own.index.nunique()
+        if metric == "pearson_std":
+            return MeasuredValue(float(own.std()), math.nan, math.nan, prompts)
+        found = mean_interval(own.to_numpy(float), own.index.to_numpy(str))
+        return MeasuredValue(found.mean, found.low, found.high, prompts)
+
+    def _material(self, item: str) -> FigureData:
+        if item not in self._known:
+            self._known[item] = gathered(self.paper, item, self.rows, self.store)
+        return self._known[item]
+
+
+def _correlations(material: FigureData, at: Mapping[str, str], policies: Sequence[str]) -> pd.Series:
+    """By hash size, over pairs of a query and an earlier key; one value per prompt, layer and query head."""
+    frame = material.internals("lsh")
+    own = frame[(frame["bits"] == int(at["hash_bits"])) & (frame["over"] == "pairs")]
+    return own.set_index("sample_id")["pearson"].dropna()
+
+
+def _ranks(material: FigureData, at: Mapping[str, str], policies: Sequence[str]) -> pd.Series:
+    """CAOTE against FastCAOTE in one layer, which the paper counts from 1; one value per decision and head."""
+    frame = material.internals("score_ranks")
+    own = frame[(frame["layer"] == int(at["layer"]) - 1) & (frame["pair"] == "caote-fastcaote")]
+    return own.set_index("sample_id")["spearman"].dropna()
+
+
+def _attention(material: FigureData, at: Mapping[str, str], policies: Sequence[str]) -> pd.Series:
+    """Of one policy, the mean over heads and queries of passes in which something is hidden; one value per prompt."""
+    frame = material.internals("attention_loss")
+    hidden = frame[frame["policy"].isin(policies) & (frame["evicted"] > 0)]
+    sums = hidden.assign(loss=hidden["loss"] * hidden["queries"]).groupby("sample_id")[["loss", "queries"]].sum()
+    return sums["loss"] / sums["queries"]
+
+
+_DIAGNOSTICS: Mapping[str, tuple[str, Frames, str]] = {
+    "pearson": ("lsh", _correlations, "Figure 9"),
+    "pearson_std": ("lsh", _correlations, "Figure 9"),
+    "spearman": ("score_ranks", _ranks, ""),
+    "attention_loss": ("attention_loss", _attention, ""),
+}

@@ -1,0 +1,180 @@
+"""Where the published numbers lie, and which papers there are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from harness.errors import UserError
+from policies import nearest
+
+FOLDER = Path(__file__).parents[2] / "results" / "published"
+PAPERS = ("keydiff", "caote", "buzz", "hashevict", "kvec")
+
+
+def known_paper(paper: str) -> str:
+    """The paper itself; `UserError` for one that is not among the five."""
+    if paper not in PAPERS:
+        raise UserError(f"There is no paper called '{paper}'. {nearest(paper, PAPERS)}")
+    return paper
+
+
+@cache
+def cells_as_text(file: str) -> pd.DataFrame:
+    """A CSV of the folder with every cell as text, as printed; an empty cell is an empty text."""
+    return pd.read_csv(FOLDER / file, dtype=str, keep_default_na=False)
+
+
+@cache
+def names() -> dict[str, Any]:
+    """``names.yaml``: what the papers' models, methods, tasks and metrics are called here."""
+    found: dict[str, Any] = yaml.safe_load((FOLDER / "names.yaml").read_text())
+    return found
+
+
+# The papers' names in ours: presets, task labels, metrics, models. None where there is no counterpart.
+
+
+def presets(paper: str, method: str, note: str = "") -> tuple[str, ...]:
+    """Names under which a method's rows may stand, the preset first; of a sensitivity table's row its own name.
+
+    Empty where nothing of ours is the same, for instance because the paper does not say which variant it means.
+    """
+    own = tuple(names()["methods"][paper].get(method) or ())
+    said = set(note.split("; "))
+    for words, variant in names()["variants"].get(paper, {}).items():
+        if set(words.split("; ")) <= said:
+            return own if own[0] == variant["policy"] else (variant["policy"],)
+    return own
+
+
+def labels(paper: str, task: str) -> tuple[str, ...]:
+    """Labels of our tasks; several where the papers' name is that of an average over tasks."""
+    of_paper = names()["tasks"].get(paper, {})
+    return tuple((of_paper[task] if task in of_paper else names()["tasks"]["any"].get(task)) or ())
+
+
+def metrics(metric: str) -> tuple[str, ...]:
+    """Metrics of our rows that stand for the papers' one, the preferred first; empty where we measure no such thing."""
+    return tuple(names()["metrics"].get(metric) or ())
+
+
+def model(name: str) -> str:
+    """Our name of the papers' model; empty where there is none."""
+    return str(names()["models"].get(name, ""))
+
+
+def is_average(task: str) -> bool:
+    """Whether the papers' task name stands for a mean over several tasks."""
+    return len(labels("any", task)) > 1
+
+
+# The papers' tables as one tidy frame, a row for each printed number, suspect ones marked.
+
+
+# Why a number is not to be compared as it stands; `flag_reason` says it in words and names the finding of AUDIT.md.
+FLAGS = {
+    "wrong_average": "not the mean of the cells beside it",
+    "duplicated": "the same digits as another row or cell",
+    "mislabelled": "the caption names another setting than the numbers",
+    "other_protocol": "made under another protocol than its neighbours",
+    "disagrees": "another table or paper prints another number for the same thing",
+    "implausible": "readable, but cannot well be right",
+    "misprint": "a sign or digit is missing",
+    "misread": "the text may have been misread",
+    "lost": "not in the text",
+}
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """One table of a paper; ``cells`` has the columns of `frame`."""
+
+    paper: str
+    name: str
+    cells: pd.DataFrame
+
+
+def tables(paper: str) -> list[PublishedTable]:
+    """Every printed table of a paper, in the order of the file. Raises `UserError` for an unknown paper."""
+    return [
+        PublishedTable(paper, str(name), cells) for name, cells in published_frame(paper).groupby("table", sort=False)
+    ]
+
+
+def published_frame(paper: str | None = None) -> pd.DataFrame:
+    """All printed numbers of one paper, or of the five.
+
+    Columns: ``paper``, ``table``; ``model``, ``method``, ``task`` in the paper's words (lower case) and ``our_model``,
+    ``policy`` (the preset), ``our_task`` (label, or labels joined by ", " for an average) in ours, empty where there is
+    no counterpart; ``budget`` with ``budget_unit`` (tokens, percent, none), ``block_size`` ("128", "inf", ""),
+    ``metric``, ``value`` (float, NaN where the text lost it), ``printed`` (the digits as they stand), ``unit``,
+    ``higher_is_better`` ("true", "false", ""), ``note`` (settings and remarks), ``flag`` (`FLAGS`, or empty) and
+    ``flag_reason``. LongBench scores are in points of 100, ours in [0, 1].
+
+    Raises `UserError` for an unknown paper.
+    """
+    papers = PAPERS if paper is None else (known_paper(paper),)
+    out = pd.concat([cells_as_text(f"{each}.csv") for each in papers], ignore_index=True)
+    out["printed"] = out["value"]
+    out["value"] = pd.to_numeric(out["value"].where(out["value"] != "", None))
+    out["our_model"] = out["model"].map(model)
+    out["policy"] = [
+        next(iter(presets(*key)), "") for key in zip(out["paper"], out["method"], out["note"], strict=True)
+    ]
+    out["our_task"] = [", ".join(labels(*key)) for key in zip(out["paper"], out["task"], strict=True)]
+    return out
+
+
+def items(paper: str | None = None) -> pd.DataFrame:
+    """Every table and figure of one paper, or of the five: what it shows, and what is needed to draw it again.
+
+    Columns ``paper``, ``item`` ("Table 1", "Figure 8a"), ``shows``, ``layout``, ``data_needed``, ``needs`` (scores,
+    internals, speed, data, analytic, drawing) and ``printed``. Raises `UserError` for an unknown paper.
+    """
+    found = cells_as_text("items.csv")
+    return found.copy() if paper is None else found[found["paper"] == known_paper(paper)].reset_index(drop=True)
+
+
+# What stands for what at scale=mini (``results/published/mini.yaml``): one place for verdicts and for tables.
+
+
+TESTBED = "testbed"
+
+
+@cache
+def _written() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((FOLDER / "mini.yaml").read_text())
+    return found
+
+
+def task(label: str, measured: Collection[str]) -> str:
+    """The label itself where it was measured, else the mini task that stands for it; empty where neither was."""
+    stands = str(_written()["tasks"].get(label, ""))
+    return label if label in measured else stands if stands in measured else ""
+
+
+def tasks(labels: Iterable[str], measured: Collection[str]) -> list[str]:
+    """The measured tasks that stand for these, each once: several of a paper's tasks may share one."""
+    return list(dict.fromkeys(found for label in labels if (found := task(label, measured))))
+
+
+def stand_in_metrics(metric: str) -> tuple[str, ...]:
+    """Metrics of mini tasks that stand for the papers' one, the preferred first."""
+    return tuple(_written()["metrics"].get(metric, ()))
+
+
+def budget(paper: str, asked: str) -> str:
+    """The share that stands for the paper's budget; the budget itself where none does."""
+    return str(_written()["budgets"].get(paper, {}).get(asked, asked))
+
+
+def block_size(paper: str, asked: int) -> int:
+    """Tokens of the block that stands for the paper's; its own where none does."""
+    return int(_written()["block_sizes"].get(paper, {}).get(asked, asked))

@@ -1,0 +1,180 @@
+"""Rows as a shelf of cells, and the way from a claim's words to one cell: what fits, what is missing, what differs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+
+class MissingError(Exception):
+    """No row answers; the message says what would have to be run."""
+
+
+class ProtocolError(Exception):
+    """There are rows, of another protocol; the message names the field."""
+
+
+@dataclass(frozen=True)
+class CellQuery:
+    """One cell as a claim wants it. ``policies``: names under which it may stand; an empty field is no condition."""
+
+    policies: tuple[str, ...]
+    budget: str = ""
+    prompt: str = ""
+    block_size: int = 0  # tokens
+    budget_of: str = ""  # what a share is a share of (`harness.config.budget`)
+
+    @property
+    def dense(self) -> bool:
+        """Whether the claim speaks of the full cache."""
+        return self.policies[0] == "dense"
+
+    @property
+    def regime(self) -> str:
+        """How the prompt is read, in words: ``blocks of 32``, ``one_shot``."""
+        return f"blocks of {self.block_size}" if self.prompt == "blocked" else self.prompt
+
+    def __str__(self) -> str:
+        """As verdicts call it: ``keydiff at 25%``."""
+        return self.policies[0] if self.dense else f"{self.policies[0]} at {self.budget}"
+
+
+@dataclass(frozen=True)
+class CellRows:
+    """One cell with its samples."""
+
+    model: str
+    policy: str
+    budget: str
+    prompt: str
+    block_size: int  # tokens
+    task: str
+    created: str
+    synthetic: bool  # of fixture data: a test of the path, never a result
+    budget_of: str  # what its share is a share of; empty for slots, and where the configuration is not known
+    rows: pd.DataFrame
+
+    @cached_property
+    def metric(self) -> str:
+        """The task's first metric."""
+        return str(self.rows["metric"].iloc[0])
+
+    @cached_property
+    def samples(self) -> pd.DataFrame:
+        """One row per sample, under its id: what does not depend on the metric."""
+        return self.rows[self.rows["metric"] == self.metric].set_index("sample_id")
+
+    @cached_property
+    def clusters(self) -> pd.Series:
+        """What may be dependent, by sample: samples of one document; a sample without one stands for itself."""
+        ids = self.samples.index
+        documents = self.samples["document"].fillna("").astype(str)
+        return pd.Series(np.where(documents == "", "sample " + ids.astype(str), "document " + documents), ids)
+
+    @cached_property
+    def scores(self) -> dict[str, pd.Series]:
+        """Each metric's values by sample."""
+        names, ids = self.rows["metric"].to_numpy(), self.rows["sample_id"].to_numpy()
+        values = self.rows["value"].to_numpy(float)
+        return {str(name): pd.Series(values[names == name], ids[names == name]) for name in dict.fromkeys(names)}
+
+
+class RowIndex:
+    """The cells of a tidy frame of sample rows (docs/design/rows.md). Cells with an invalid row, or a score that is no
+    number, are left out.
+
+    Of two cells with the same labels (another version of the code, another seed) the newer one counts.
+    """
+
+    def __init__(self, rows: pd.DataFrame) -> None:
+        self.cells: list[CellRows] = []
+        self.broken: set[str] = set()
+        if rows.empty:
+            return
+        invalid = (rows["invalid"].fillna("").astype(str) != "") | ~np.isfinite(rows["value"].astype(float))
+        self.broken = set(rows.loc[invalid, "policy"].astype(str))
+        sound = rows[~rows["cell_id"].isin(rows.loc[invalid, "cell_id"])]
+        for _, part in sound.groupby("cell_id", sort=False):
+            own = part.iloc[0]
+            labels = {name: str(own[name]) for name in ("model", "policy", "budget", "prompt", "task", "created")}
+            config = json.loads(own.get("config") or "{}")
+            fixture = config.get("task", {}).get("data") == "fixture"
+            budget = config.get("budget") or {}
+            reading = str(budget.get("share_of", "")) if budget.get("share") else ""
+            self.cells.append(
+                CellRows(**labels, block_size=int(own["block_size"]), synthetic=fixture, budget_of=reading, rows=part)
+            )
+        self.cells.sort(key=lambda cell: cell.created)
+
+    @cached_property
+    def models(self) -> list[str]:
+        """Names of the models that have cells here."""
+        return sorted({cell.model for cell in self.cells})
+
+    @cached_property
+    def _places(self) -> dict[tuple[str, str], list[CellRows]]:
+        out: dict[tuple[str, str], list[CellRows]] = {}
+        for cell in self.cells:
+            out.setdefault((cell.model, cell.task), []).append(cell)
+        return out
+
+    def ladder(self, model: str, tasks: Iterable[str], policies: Sequence[tuple[str, ...]]) -> list[str]:
+        """Budgets, smallest first, at which every one of these policies has rows on one of the tasks."""
+        own = [cell for task in tasks for cell in self._places.get((model, task), [])]
+        sizes = {cell.budget: float(cell.rows["slots_requested"].mean()) for cell in own}
+        common = set(sizes)
+        for names in policies:
+            common &= {cell.budget for cell in own if cell.policy in names}
+        return sorted(common, key=sizes.__getitem__)
+
+    def tasks(self, model: str) -> set[str]:
+        """Labels of the tasks that this model has rows of."""
+        return {task for name, task in self._places if name == model}
+
+    def find(self, wanted: CellQuery, model: str, task: str, exact_blocks: bool, stand_in: int = 0) -> CellRows:
+        """The newest cell that fits. Raises `MissingError` or `ProtocolError`.
+
+        ``stand_in`` is a block size to be taken before the wanted one, in tokens; ``exact_blocks`` False takes the only
+        one there is. Of cells whose shares are of different lengths, those count that read them as wanted.
+        """
+        name, where = wanted.policies[0], f"on {task} with {model}"
+        cells = [cell for cell in self._places.get((model, task), []) if cell.policy in wanted.policies]
+        if not cells:
+            broken = "; its rows broke an invariant, see the report" if name in self.broken else ""
+            raise MissingError(f"{name} {where}{broken}")
+        if wanted.dense:
+            return cells[-1]
+        if wanted.prompt:
+            found = "/".join(sorted({cell.prompt for cell in cells}))
+            cells = [cell for cell in cells if cell.prompt == wanted.prompt]
+            if not cells:
+                raise ProtocolError(f"prompt: {name} was run with prompt={found}, the paper's is {wanted.prompt}")
+        if wanted.prompt == "blocked" and wanted.block_size:
+            sizes = sorted({cell.block_size for cell in cells})
+            alone = sizes[0] if not exact_blocks and len(sizes) == 1 else wanted.block_size
+            size = stand_in if stand_in in sizes else alone
+            cells = [cell for cell in cells if cell.block_size == size]
+            if not cells:
+                listed = ", ".join(map(str, sizes))
+                raise ProtocolError(f"block_size: {name} was run with {listed}, the paper's is {wanted.block_size}")
+        cells = [cell for cell in cells if cell.budget == wanted.budget]
+        if not cells:
+            raise MissingError(f"{name} at budget={wanted.budget} {where}")
+        return ([cell for cell in cells if cell.budget_of == wanted.budget_of] or cells)[-1]
+
+
+def stand_ins(asked: Sequence[str], available: Sequence[str]) -> dict[str, str]:
+    """For each of the paper's budgets one that was measured: itself, else the one of the same rank.
+
+    Both smallest first. With fewer rungs than the paper's ladder several of its budgets share one.
+    """
+    if not available:
+        return {budget: budget for budget in asked}
+    top = max(1, len(asked) - 1)
+    rank = {budget: available[round(place * (len(available) - 1) / top)] for place, budget in enumerate(asked)}
+    return {budget: budget if budget in available else rank[budget] for budget in asked}

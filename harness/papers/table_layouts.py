@@ -1,0 +1,147 @@
+"""How each table is laid out in print, as data (``results/published/layouts.yaml``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import product
+from typing import Any
+
+import yaml
+
+from harness.papers.published import FOLDER, known_paper, published_frame
+
+FIELDS = ("model", "method", "task", "budget", "block_size", "metric")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Fields of `Printed` that make panels, rows and columns; ``best``: fields over which the best is looked for.
+
+    ``ask``: what the experiment takes where the print leaves it open (``budget``, ``task``, ``method``,
+    ``empty_budget``, ``budget_by``), and the item whose cells answer where it has none of its own (``cells_of``).
+    """
+
+    panels: tuple[str, ...]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    best: tuple[str, ...]
+    ask: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Printed:
+    """One place of a table. ``at``: its coordinates, words of the note included; ``printed`` is empty where the text
+    has the caption alone or lost the number.
+    """
+
+    at: Mapping[str, str]
+    value: float
+    printed: str
+    unit: str
+    higher_is_better: str  # "true", "false", ""
+    note: str
+    flag: str
+    flag_reason: str
+
+
+@cache
+def _written() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((FOLDER / "layouts.yaml").read_text())
+    return found
+
+
+def layout(paper: str, item: str) -> Layout | None:
+    """The layout of a table; None for what has none (figures, tables without numbers)."""
+    given = _written()["tables"][known_paper(paper)].get(item)
+    if given is None:
+        return None
+    parts = {name: tuple(given.get(name, ())) for name in ("panels", "rows", "columns", "best")}
+    return Layout(**parts, ask=given.get("ask", {}))
+
+
+def printed(paper: str, item: str) -> list[Printed]:
+    """Every place of a table in the order of print; for a table of which only the caption is known, empty places."""
+    cells = _written()["tables"][known_paper(paper)].get(item, {}).get("cells")
+    if cells:
+        return [
+            Printed(at, float("nan"), "", "points", "true", _note(at), "", "only the caption is in the text")
+            for at in _crossed(cells)
+        ]
+    found = published_frame(paper)
+    lines = found[found["table"] == item].to_dict("records")
+    return [
+        Printed(
+            at, float(line["value"]), line["printed"], line["unit"], line["higher_is_better"],
+            line["note"], line["flag"], line["flag_reason"],
+        )
+        for line, at in zip(lines, _told_apart([_coordinates(line) for line in lines]), strict=True)
+    ]  # fmt: skip
+
+
+def title(word: str) -> str:
+    """A method, task, model or metric as a heading; the word itself where it has no other."""
+    return str(_written()["titles"].get(word, word))
+
+
+def field_title(name: str) -> str:
+    """What a column of row headings is called."""
+    return str(_written()["fields"].get(name, name))
+
+
+def budget_of(paper: str) -> str:
+    """What the paper's shares are shares of; empty where it gives slots, or shares of the prompt."""
+    return str(_written()["budget_of"].get(paper, ""))
+
+
+def group(task: str) -> str:
+    """The heading above a task's column; empty for an average."""
+    together = _written()["columns_together"]
+    return next((heading for heading, tasks in together.items() if task in tasks), "")
+
+
+def _coordinates(line: Mapping[Any, Any]) -> dict[str, str]:
+    at = {name: str(line[name]) for name in FIELDS}
+    if line["budget_unit"] == "percent":
+        at["budget"] += "%"
+    words = str(line["note"]).split("; ")
+    at |= dict(word.split("=", 1) for word in words if word.count("=") == 1 and " " not in word.split("=")[0])
+    if "panel" in at and len(words) > 1:
+        at["setting"] = words[1]
+    return at
+
+
+def _told_apart(places: list[dict[str, str]]) -> list[dict[str, str]]:
+    """A row that the paper prints twice under one name has ``time`` = "2nd" the second time."""
+    seen: set[tuple[str, ...]] = set()
+    for at in places:
+        key = tuple(at[name] for name in (*FIELDS, *sorted(set(at) - set(FIELDS))))
+        if key in seen:
+            at["time"] = "2nd"
+        seen.add(key)
+    return places
+
+
+def _note(at: Mapping[str, str]) -> str:
+    """The words that name a row of a sensitivity table, as notes have them."""
+    return "; ".join(f"{name}={value}" for name, value in at.items() if name not in FIELDS and value)
+
+
+def _crossed(cells: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """The places that ``cells`` writes out; a dense row has no budget and stands once."""
+    given = {name: _flat(value) for name, value in cells.items()}
+    seen = set()
+    for values in product(*given.values()):
+        at = dict.fromkeys(FIELDS, "") | dict(zip(given, values, strict=True))
+        if at["method"] == "dense":
+            at |= {"budget": "", "block_size": ""}
+        if (key := tuple(at.values())) not in seen:
+            seen.add(key)
+            yield at
+
+
+def _flat(value: Any) -> list[str]:
+    if not isinstance(value, list):
+        return [str(value)]
+    return [each for part in value for each in _flat(part)]

@@ -1,0 +1,164 @@
+"""From evidence to a verdict: reproduced, not reproduced, inconclusive, not comparable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import pandas as pd
+
+from harness.analysis.statistics import holm, samples_needed
+from harness.papers.claim_ledger import Claim
+from harness.papers.comparisons import ClaimResult
+from harness.papers.evidence import ClaimEvidence, evidence
+from harness.papers.row_index import RowIndex
+
+Outcome = Literal["reproduced", "not reproduced", "inconclusive", "not comparable"]
+Scale = Literal["mini", "full"]
+ALPHA = 0.05  # the chance, per paper, of even one verdict that chance alone made
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a claim.
+
+    ``estimate`` and ``interval`` (95 %) are those of the case that decides: the weakest one, in the units of its metric
+    and positive where it speaks for the claim; NaN where nothing was compared. ``n`` are its paired samples,
+    ``needed_samples`` how many would settle it with 80 % power (None where it is settled, or no number would do).
+    ``p`` is two-sided and, from `verdicts`, Holm-corrected over the paper.
+    """
+
+    claim: Claim
+    outcome: Outcome
+    estimate: float
+    interval: tuple[float, float]
+    n: int
+    needed_samples: int | None
+    reason: str
+    p: float = math.nan
+    models: tuple[str, ...] = ()
+
+
+def verdict(claim: Claim, rows: pd.DataFrame, scale: Scale) -> Verdict:
+    """The verdict on one claim by itself, as if it were the only one that is tested."""
+    return verdicts([claim], RowIndex(rows), scale)[0]
+
+
+def verdicts(claims: Sequence[Claim], shelf: RowIndex, scale: Scale) -> list[Verdict]:
+    """Verdicts on the claims of one paper, from the cells of a tidy frame of sample rows (docs/design/rows.md).
+
+    A claim holds where all of its cases do (every budget, every baseline): its p is the greatest of theirs
+    (intersection-union, Berger 1982); it fails where one of them fails, at p times the number of cases. The smaller of
+    both, doubled, is Holm-corrected over all tested claims. *Reproduced* needs a corrected p of at most 0.05 and 95 %
+    intervals of all cases on the claim's side, and that nothing is missing; *not reproduced* the opposite of one case.
+
+    ``scale="mini"``: the testbed stands for the paper's models; the paper's budgets that were not measured are replaced
+    by those of the same rank, its block size by the only one there is, an average by that of its tasks that were
+    measured. ``scale="full"``: model, regime, block size, budget and tasks must be the paper's own.
+    """
+    found = [evidence(claim, shelf, mini=scale == "mini") for claim in claims]
+    tested = [place for place, each in enumerate(found) if each.findings]
+    corrected = holm([_two_sided(found[place].findings) for place in tested])
+    p = dict(zip(tested, map(float, corrected), strict=True))
+    return [
+        _decided(claim, each, p.get(place, math.nan), scale)
+        for place, (claim, each) in enumerate(zip(claims, found, strict=True))
+    ]
+
+
+def _p_for(findings: Sequence[ClaimResult]) -> float:
+    return max(each.p_for for each in findings)
+
+
+def _p_against(findings: Sequence[ClaimResult]) -> float:
+    return min(1.0, len(findings) * min(each.p_against for each in findings))
+
+
+def _two_sided(findings: Sequence[ClaimResult]) -> float:
+    return min(1.0, 2 * min(_p_for(findings), _p_against(findings)))
+
+
+def _decided(claim: Claim, seen: ClaimEvidence, p: float, scale: Scale) -> Verdict:
+    if claim.comparison is None:
+        return _untested(claim, "not comparable", claim.reason)
+    if not seen.findings:
+        if seen.differing:
+            return _untested(claim, "not comparable", f"The protocol differs in {_listed(seen.differing)}.")
+        return _untested(claim, "inconclusive", f"Not measured: there are no rows of {_listed(seen.missing)}.")
+    findings = seen.findings
+    holds = _p_for(findings) <= _p_against(findings)
+    clear = p <= ALPHA
+    lacking = [*seen.missing, *seen.differing]
+    failed = [each for each in findings if each.high < 0]
+    weakest = min(
+        findings, key=lambda each: each.estimate / each.standard_error if each.standard_error > 0 else each.estimate
+    )
+    outcome: Outcome = "inconclusive"
+    if clear and holds and all(each.low >= 0 for each in findings) and not lacking:
+        outcome, shown = "reproduced", weakest
+    elif clear and not holds and failed:
+        outcome, shown = "not reproduced", min(failed, key=lambda each: each.p_against)
+    else:
+        shown = weakest
+    needed = _needed(findings, shown) if outcome == "inconclusive" else None
+    return Verdict(
+        claim, outcome, shown.estimate, (shown.low, shown.high), shown.n, needed,
+        _reason(claim, seen, shown, outcome, needed, lacking, scale), p, tuple(seen.models),
+    )  # fmt: skip
+
+
+def _needed(findings: Sequence[ClaimResult], weakest: ClaimResult) -> int | None:
+    """Samples to settle it: all cases where all point the claim's way, else the one that points most against it."""
+    if weakest.estimate < 0:
+        return samples_needed(weakest.estimate, weakest.standard_error, weakest.n, ALPHA / len(findings))
+    each_needs = [samples_needed(each.estimate, each.standard_error, each.n, ALPHA) for each in findings]
+    return None if None in each_needs else max(needs for needs in each_needs if needs is not None)
+
+
+def _reason(
+    claim: Claim,
+    seen: ClaimEvidence,
+    shown: ClaimResult,
+    outcome: Outcome,
+    needed: int | None,
+    lacking: Sequence[str],
+    scale: Scale,
+) -> str:
+    where = f"On {', '.join(seen.models)}"
+    if scale == "mini":
+        where += f" (scale=mini), which says nothing of {' and '.join(claim.models) or 'other models'}"
+    holding = sum(each.low >= 0 for each in seen.findings)
+    total = len(seen.findings)
+    decisive = f"{shown.label}: {shown.estimate:+.4g} [{shown.low:+.3g}, {shown.high:+.3g}], {shown.n} samples"
+    sentences = [
+        {
+            "reproduced": f"{where}: all {total} comparisons hold; the weakest is {decisive}." if total > 1
+            else f"{where}: it holds. {decisive}.",
+            "not reproduced": f"{where}: it fails. {decisive}.",
+            "inconclusive": f"{where}: {holding} of {total} comparisons hold beyond doubt; the weakest is {decisive}.",
+            "not comparable": "",
+        }[outcome]
+    ]  # fmt: skip
+    if needed is not None and needed > shown.n:
+        sentences.append(f"About {needed:,} samples would settle it.")
+    if seen.notes:
+        sentences.append(f"Stands in for the paper's setting: {'; '.join(dict.fromkeys(seen.notes))}.")
+    if seen.absent:
+        sentences.append(f"Not measured on {', '.join(seen.absent)}.")
+    if lacking:
+        sentences.append(f"Not measured: {_listed(lacking)}.")
+    if claim.remark:
+        sentences.append(claim.remark)
+    return " ".join(sentences)
+
+
+def _listed(parts: Sequence[str], most: int = 3) -> str:
+    unique = list(dict.fromkeys(parts))
+    more = f" and {len(unique) - most} more" if len(unique) > most else ""
+    return "; ".join(unique[:most]) + more
+
+
+def _untested(claim: Claim, outcome: Outcome, reason: str) -> Verdict:
+    return Verdict(claim, outcome, math.nan, (math.nan, math.nan), 0, None, reason)

@@ -1,0 +1,66 @@
+"""Cells that cannot be run as asked, found before any weights are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+from harness.config.cell import Cell, reason_against_budget
+from harness.config.model import ModelSpec
+from harness.engine.requests.request import Request
+from harness.engine.requests.support import reason_against_model
+from harness.runner.samples import Prompts
+from policies.shape import ModelShape
+
+HINDSIGHT_AT_MOST = 4 * 2**30  # bytes for one row of an oracle
+
+
+@dataclass(frozen=True)
+class UnsupportedCell:
+    """What will not be run, by the name of its policy, and the sentence that says why."""
+
+    what: str
+    reason: str
+
+
+def explain_unsupported(refusals: Iterable[UnsupportedCell], opening: str) -> list[str]:
+    """One line for each reason, after the policies that it holds for."""
+    by_reason: dict[str, dict[str, None]] = {}
+    for refusal in refusals:
+        by_reason.setdefault(refusal.reason, {})[refusal.what] = None
+    return [f"{opening} {', '.join(names)}. {reason}" for reason, names in by_reason.items()]
+
+
+def reason_against_cell(cell: Cell, prompts: Prompts) -> str:
+    """Why this cell cannot be run on its model and its task's prompts, as a sentence; empty where it can."""
+    shape = _shape(cell.model)
+    if reason := reason_against_model(cell.policy, shape):
+        return reason
+    samples = prompts.under(cell)
+    if cell.policy.is_dense:
+        return ""
+    if reason := reason_against_budget(cell.policy, min(slots for _, _, slots in samples)):
+        return reason
+    rows = [Request(tokens, cell.policy, slots, sample.max_new_tokens) for sample, tokens, slots in samples]
+    needed = max(hindsight_bytes(cell, row, shape) for row in rows)
+    if needed > HINDSIGHT_AT_MOST:
+        return (
+            f"Policy '{cell.policy.name}' remembers the attention of the whole dense run, {needed / 2**30:.0f} GiB for "
+            f"one prompt where {HINDSIGHT_AT_MOST // 2**30} are allowed: use larger blocks or shorter prompts."
+        )
+    return ""
+
+
+@cache
+def _shape(model: ModelSpec) -> ModelShape:
+    """Read once for the thousands of cells of a sweep."""
+    return model.shape()
+
+
+def hindsight_bytes(cell: Cell, row: Request, shape: ModelShape) -> int:
+    """Bytes that remembering the dense run ahead of an oracle's row takes, adding up included; 0 for other policies."""
+    if not row.policy.hindsight:
+        return 0
+    passes = len(row.chunks(cell.prompting)) + row.max_new_tokens
+    return 3 * 4 * passes * shape.layers * shape.kv_heads * row.total_tokens  # fp32; a sum and a running sum of it

@@ -1,0 +1,49 @@
+"""Diagnostics of one sample of a cell: run, and written beside the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from harness.analysis.diagnostics import diagnose
+from harness.analysis.recording import dense_continuation
+from harness.analysis.token_diagnostics import pieces
+from harness.atomic_files import write_atomically
+from harness.config.model import eos_token_ids
+from harness.runner.plan import Job
+from harness.runner.samples import Prompts
+from tasks.base import Sample
+
+TEXT = "text"  # beside the diagnostics: what the tokens of a sample are
+
+
+def diagnosed(model: Any, job: Job, what: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """The frames of one sample, with its id in front."""
+    row, prompting = job.row, job.cell.prompting
+    continuation = dense_continuation(model, row.tokens, row.max_new_tokens, eos_token_ids(model), prompting)
+    frames = diagnose(model, row.tokens, row.policy, row.budget, prompting, what, continuation)
+    for frame in frames.values():
+        frame.insert(0, "sample_id", job.sample.id)
+    return frames
+
+
+def text_of(job: Job, prompts: Prompts) -> pd.DataFrame:
+    """The prompt's tokens as text, for figures that show them: ``sample_id``, ``position``, ``text``."""
+    words = pieces(prompts.encoder(job.cell.model).tokenizer, job.row.tokens)
+    return pd.DataFrame({"sample_id": job.sample.id, "position": range(len(words)), "text": words})
+
+
+def file_of(name: str, sample: Sample, folder: Path) -> Path:
+    """Where a frame of one sample lies in its cell's folder."""
+    return folder / name / f"{sample.id.replace('/', '_')}.parquet"
+
+
+def written(frames: Mapping[str, pd.DataFrame], job: Job, folder: Path) -> None:
+    """Write the frames of one sample, each whole or not at all."""
+    for name, frame in frames.items():
+        file = file_of(name, job.sample, folder)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, frame.to_parquet(index=False))

@@ -1,0 +1,144 @@
+"""What a sweep will feed, hold and take, said before it runs.
+
+Work is counted on the rows themselves, with `harness.engine.batch.prefix_sharing`. Where data or model are not on this machine, one
+row of the published mean length stands for every sample of a task, with the shapes of ``conf/estimates.yaml``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+
+from harness.config.experiments import CONF
+from harness.config.model import DTYPES, ModelSpec
+from harness.engine.batch.prefix_sharing import plan_sharing
+from harness.engine.requests.request import Prompting, Request
+from harness.errors import UserError
+
+
+@dataclass(frozen=True)
+class WorkEstimate:
+    """Tokens to feed at most (generation may end earlier), each row by itself and with shared prompt work.
+
+    ``passes``: forward passes of cohorts that the shared work takes, at most.
+    """
+
+    rows: int = 0
+    prompt: int = 0
+    alone: int = 0
+    shared: int = 0
+    passes: int = 0
+
+    def __add__(self, other: WorkEstimate) -> WorkEstimate:
+        return WorkEstimate(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+
+    def times(self, samples: int) -> WorkEstimate:
+        """The same for so many samples."""
+        return WorkEstimate(*(count * samples for count in astuple(self)))
+
+
+def estimate_work(rows: Iterable[tuple[Request, Prompting]]) -> WorkEstimate:
+    """The work of rows that are read together: all of one sample, or of several."""
+    by_regime: dict[Prompting, list[Request]] = defaultdict(list)
+    for row, prompting in rows:
+        by_regime[prompting].append(row)
+    return sum((_of_regime(members, prompting) for prompting, members in by_regime.items()), WorkEstimate())
+
+
+def _of_regime(rows: Sequence[Request], prompting: Prompting) -> WorkEstimate:
+    plan = plan_sharing(rows, prompting)
+    chunks = [row.chunks(prompting) for row in rows]
+    passes = [len(each) + row.total_tokens - len(row.tokens) for each, row in zip(chunks, rows, strict=True)]
+    fed = sum(rows[index].total_tokens for cohort in plan.alone for index in cohort)
+    taken = sum(max(passes[index] for index in cohort) for cohort in plan.alone)
+    for family in plan.families:
+        together = family.chunks(rows, prompting)
+        read = zip(family.prompts, together, strict=True)
+        fed += sum(chunks[index][len(each) - 1][1] for index, each in read)
+        taken += max(map(len, together))
+        for branch in family.branches:
+            fed += sum(rows[index].total_tokens - chunks[index][branch.after][1] for index in branch.rows)
+            taken += max(passes[index] for index in branch.rows) - branch.after - 1
+    alone = sum(row.total_tokens for row in rows)
+    return WorkEstimate(len(rows), sum(len(row.tokens) for row in rows), alone, fed, taken)
+
+
+@cache
+def _published() -> Mapping[str, Mapping[str, Any]]:
+    found: dict[str, dict[str, Any]] = OmegaConf.to_container(OmegaConf.load(CONF / "estimates.yaml"))  # type: ignore[assignment]
+    return found
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What a model's sweeps have taken, measured: seconds for each forward pass and for each token in it, and to begin
+    and end. ``gflops``: what `matrix_rate` gave on that machine. ``conditions``: date and machine, in words."""
+
+    begin: float
+    per_pass: float
+    per_token: float
+    gflops: float
+    conditions: str
+
+    @staticmethod
+    def of(model: str) -> Pace | None:
+        """That of a model by its name; None where nothing was measured."""
+        known = _published()["paces"].get(model)
+        return Pace(**known) if known else None
+
+    def seconds(self, done: WorkEstimate, rate: float) -> float:
+        """For this work on a machine whose matrix products run at ``rate`` operations per second."""
+        steady = done.passes * self.per_pass + done.shared * self.per_token
+        return self.begin + steady * self.gflops * 1e9 / rate
+
+
+def published_lengths(task: str) -> tuple[int, int]:
+    """Samples and mean prompt tokens of a task by its label. Raises `UserError` where nothing is known."""
+    known = _published()["lengths"]
+    for name in (task, task.partition("/")[0], task.partition("/")[0].removesuffix("_e")):
+        if name in known:
+            samples, tokens = known[name]
+            return samples, tokens
+    raise UserError(
+        f"Data of task '{task}' is not on this machine, and conf/estimates.yaml has no length of it: fetch it."
+    )
+
+
+def text_config(model: ModelSpec) -> Any:
+    """The model's configuration, or its published shape. Raises `UserError` for a model of neither."""
+    try:
+        return model.config().get_text_config()
+    except UserError:
+        if model.name not in _published()["shapes"]:
+            raise
+        return SimpleNamespace(**_published()["shapes"][model.name], head_dim=None)
+
+
+def linear_parameters(config: Any) -> int:
+    """Parameters of the linear layers that every token passes, output layer left out."""
+    heads, kv = config.num_attention_heads, getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    attention = 2 * config.hidden_size * width * (heads + kv)
+    return int(config.num_hidden_layers * (attention + 3 * config.hidden_size * config.intermediate_size))
+
+
+def matrix_rate(device: str, dtype: str, width: int = 1024, seconds: float = 0.3) -> float:
+    """Floating-point operations per second of a matrix product on this device, measured now."""
+    left = torch.ones(512, width, dtype=DTYPES[dtype], device=device)
+    right = torch.ones(width, width, dtype=DTYPES[dtype], device=device)
+    left @ right
+    done, begun = 0, time.perf_counter()
+    while time.perf_counter() - begun < seconds:
+        left @ right
+        if device.startswith("cuda"):
+            torch.cuda.synchronize()
+        done += 1
+    return done * 2 * 512 * width * width / (time.perf_counter() - begun)

@@ -1,0 +1,146 @@
+"""How much memory rows need, said before they run: slots that persist, the tail of a chunk, and a stated workspace.
+
+    peak = weights + slots + workspace
+    slots = (shared prompts' slots + Σ over rows (N + B)) × bytes of one slot over all layers
+
+The workspace is an upper bound of what exists at one time beside the slots: activations of the widest pass in one
+layer, what waits where layers settle together, scores and selection of all slots, a tile of keys or values in fp32,
+masks, softmax rows of one tile, and logits. `scripts/bench` measures the peak against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from harness.engine.attention.attend import NUMBERS_PER_TILE, ROWS_PER_TILE
+from harness.engine.batch.prefix_sharing import forks_after
+from harness.engine.requests.request import Prompting, Request
+from policies.tiles import ON_A_GPU, ON_A_PROCESSOR
+
+SHARE_OF_FREE_MEMORY = 0.6  # the rest is left to the allocator's gaps and to everyone else
+PER_SETTLING_SLOT = 48  # bytes: a score in fp32, its integer of 64 bits in the making, masks, a state
+ON_A_PROCESSOR_AT_MOST = 2 * 2**30  # bytes; wider runs are not faster there
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """A model's bytes: K, V and position of one slot over all layers and heads, and what a pass needs beside them."""
+
+    slot: int
+    token: int  # activations of one token in the widest moment of a layer
+    waiting: int  # keys, values and queries of one token in all layers (`harness.engine.batch.evict_all_layers`)
+    settling: int  # scores, statistics and selection of one slot over all layers and heads
+    vector: int  # numbers of the keys of one slot over all layers and heads
+    query_heads: int
+    group: int
+    vocabulary: int
+    itemsize: int
+
+    @staticmethod
+    def of(config: Any, dtype: str) -> Footprint:
+        """From a transformers text configuration and a torch dtype's name."""
+        itemsize = getattr(torch, dtype).itemsize
+        queries = config.num_attention_heads
+        heads = getattr(config, "num_key_value_heads", None) or queries
+        width = getattr(config, "head_dim", None) or config.hidden_size // queries
+        inner = 4 * config.hidden_size + 3 * config.intermediate_size + 3 * (queries + 2 * heads) * width
+        return Footprint(
+            slot=config.num_hidden_layers * heads * (2 * width * itemsize + 4),
+            token=inner * itemsize,
+            waiting=config.num_hidden_layers * 2 * (queries + heads) * width * itemsize,  # queries twice: then stacked
+            settling=config.num_hidden_layers * heads * (PER_SETTLING_SLOT + 8 * (queries // heads)),
+            vector=config.num_hidden_layers * heads * width,
+            query_heads=queries,
+            group=queries // heads,
+            vocabulary=config.vocab_size,
+            itemsize=itemsize,
+        )
+
+
+class MemoryLoad:
+    """What rows take together beside the weights, added up row by row; the shared part of a prompt counts once."""
+
+    def __init__(self, footprint: Footprint) -> None:
+        self.footprint = footprint
+        self.rows = 0
+        self.slots = 0  # of the rows themselves, tails included
+        self.shared: dict[int, int] = {}  # by prompt: slots of the shared run
+        self.first: dict[int, int] = {}  # by prompt: tokens of its widest shared pass
+        self.hindsight: dict[int, int] = {}  # by prompt: bytes
+        self.tail = 0  # tokens of the widest pass after sharing
+        self.seen = 0  # slots and tokens that one query row meets
+
+    def with_row(self, row: Request, prompting: Prompting, hindsight: int = 0) -> MemoryLoad:
+        """The same and one row more. ``hindsight``: bytes that it needs of its prompt's dense run."""
+        load = copy(self)
+        plan = row.chunks(prompting)
+        after = forks_after(row, prompting)
+        alone = len(plan) if after is None else after + 1
+        prompt = hash(tuple(row.tokens))
+        tail = _widest(plan[1:])
+        load.rows += 1
+        load.slots += row.capacity + tail
+        load.shared = self.shared | {
+            prompt: max(self.shared.get(prompt, 0), plan[alone - 1][0] + _widest(plan[:alone]))
+        }
+        load.first = self.first | {prompt: max(self.first.get(prompt, 0), _widest(plan[:alone]))}
+        load.hindsight = self.hindsight | {prompt: max(self.hindsight.get(prompt, 0), hindsight)}
+        load.tail = max(self.tail, tail)
+        load.seen = max(self.seen, min(len(row.tokens), row.capacity + _widest(plan)))
+        return load
+
+    @property
+    def reading(self) -> int:
+        """Tokens of the widest pass."""
+        return max(sum(self.first.values()), self.rows * self.tail)
+
+    @property
+    def workspace(self) -> int:
+        """Bytes beside weights and slots."""
+        model = self.footprint
+        rows = max(len(self.first), self.rows if self.tail > 1 else 1)
+        chunk = max(self.tail, *self.first.values())
+        # Layers that settle together fill a tile even with one row; its copies are those of a chain of operations.
+        tile = rows * model.query_heads * min(ROWS_PER_TILE, chunk) * self.seen
+        softmax = 4 * max(3 * tile, 5 * NUMBERS_PER_TILE)
+        mask = 0 if chunk == self.seen else model.itemsize * rows * model.group * chunk * self.seen
+        logits = 8 * self.rows * model.vocabulary
+        waiting = self.rows * self.tail * model.waiting
+        at_once = ON_A_PROCESSOR if model.itemsize == 4 else ON_A_GPU  # the type says where a model is likely to be
+        copies = 8 * min(at_once, self.slots * model.vector)
+        return self.reading * model.token + waiting + self.slots * model.settling + copies + softmax + mask + logits
+
+    @property
+    def bytes(self) -> int:
+        """Slots, hindsight and workspace."""
+        slots = self.slots + sum(self.shared.values())
+        return slots * self.footprint.slot + sum(self.hindsight.values()) + self.workspace
+
+
+def allowed_bytes(device: torch.device) -> int:
+    """Bytes that a run may plan for on this device, its weights being there already."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free * SHARE_OF_FREE_MEMORY)
+    return ON_A_PROCESSOR_AT_MOST
+
+
+def _widest(plan: Sequence[tuple[int, int]]) -> int:
+    return max((stop - start for start, stop in plan), default=1)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, on a GPU or in torch's allocator for the processor."""
+    words = str(error)
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in words
+
+
+def release_cached(device: torch.device) -> None:
+    """Give back what the allocator holds unused."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

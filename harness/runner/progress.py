@@ -1,0 +1,301 @@
+"""How far a run is: what is in the store, and what the batch on the way has been fed."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from rich.markup import escape
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from harness.console import console, say
+from harness.runner.plan import Job, Plan
+from harness.runner.usage import used_bytes
+from harness.store import cell_folders
+from harness.store.store import Store
+
+
+class ProgressCount:
+    """Tokens, samples and cells of one run. ``planned``: the tokens of all its rows, each prompt counted by every row
+    that asks for it.
+
+    A batch that does not fit into memory is begun again in halves. What it was fed until then is forgotten, so that
+    every token counts once.
+    """
+
+    def __init__(self, planned: int = 0) -> None:
+        self.planned = planned
+        self.samples = 0
+        self.cells: set[str] = set()
+        self.stored = 0  # tokens of the rows in the store
+        self.through = 0  # tokens that went through the model for them: fewer, where prompts were shared
+        self.underway = 0  # tokens that the present batch has been fed
+        self.since = time.perf_counter()
+
+    def begin(self) -> None:
+        """A batch begins, and the one before, if it was not settled, has failed."""
+        self.underway = 0
+
+    def feed(self, tokens: int) -> None:
+        """The present batch was fed so many tokens."""
+        self.underway += tokens
+
+    def settle(self, jobs: Sequence[Job]) -> None:
+        """The present batch was these jobs, and their rows are in the store."""
+        self.samples += len(jobs)
+        self.cells |= {job.cell.id for job in jobs}
+        self.stored += sum(row.total_tokens for job in jobs for row in job.rows)
+        self.through += self.underway
+        self.underway = 0
+
+    @property
+    def done(self) -> int:
+        """Tokens of the plan that are behind us."""
+        return self.stored + self.underway
+
+    @property
+    def share(self) -> float:
+        """From 0 to 1."""
+        return self.done / max(1, self.planned)
+
+    def facts(self) -> str:
+        """``3 cells · 40 samples · 1,234 tokens/s · 1.9 GiB``; the speed is the mean since the start."""
+        speed = (self.through + self.underway) / max(1e-9, time.perf_counter() - self.since)
+        return (
+            f"{_counted(len(self.cells), 'cell')} · {_counted(self.samples, 'sample')} · {speed:,.0f} tokens/s · "
+            f"{used_bytes() / 2**30:.1f} GiB"
+        )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+# The progress bar of a notebook: one line that is drawn again in its place, and goes when the work is done.
+
+
+BETWEEN = 0.2  # seconds between two drawings: each is a message to the browser
+
+
+class NotebookBar:
+    """What `harness.runner.progress.Progress` asks of rich's bar, without the widgets that rich would need there."""
+
+    def __init__(self) -> None:
+        self.total, self.completed = 1.0, 0.0
+        self.description, self.facts = "", ""
+        self.since = self.drawn = time.monotonic()
+        self.place: Any = None
+
+    def add_task(self, description: str, total: float, facts: str) -> int:
+        """One task only: its number is 0."""
+        self.total, self.description, self.facts = total, description, facts
+        return 0
+
+    def update(self, task: int, completed: float | None = None, description: str = "", facts: str = "") -> None:
+        """Draw again, unless that was done just now."""
+        self.completed = self.completed if completed is None else completed
+        self.description, self.facts = description or self.description, facts or self.facts
+        if self.place is not None and time.monotonic() - self.drawn >= BETWEEN:
+            self.drawn = time.monotonic()
+            self.place.update(_Html(self.drawing()))
+
+    def drawing(self) -> str:
+        """HTML: the bar, its share, the time left, what is worked on, and the facts."""
+        share = min(1.0, self.completed / max(1.0, self.total))
+        seconds = (time.monotonic() - self.since) * (1 - share) / share if share else 0.0
+        left = f"{int(seconds) // 60}:{int(seconds) % 60:02d} left · " if share else ""
+        words = html.escape(f"{share:.0%} · {left}{self.description} · {self.facts}".strip(" ·"))
+        return f'<progress value="{share:.4f}" max="1" style="width:16em"></progress> {words}'
+
+    def __enter__(self) -> NotebookBar:
+        self.since = time.monotonic()
+        display = importlib.import_module("IPython.display").display
+        self.place = display(_Html(self.drawing()), display_id=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.place is not None:
+            self.place.update(_Html(""))
+
+
+class _Html:
+    """What IPython shows as HTML; as text, where nobody draws HTML, nothing."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def _repr_html_(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return ""
+
+
+# What a person sees while a sweep runs, and the table at its end. Quiet where nobody watches.
+
+
+PAUSE = 10.0  # seconds
+
+
+class Progress:
+    """One bar over the tokens of the whole sweep, with speed, time left and memory; cells and samples beside it.
+
+    Where nobody watches: a line on stdout when a batch is stored, and none within `PAUSE` seconds of the last.
+    ``told`` hears of all jobs whose rows are stored.
+    """
+
+    def __init__(self, shown: bool | None = None, told: Callable[[Sequence[Job]], None] | None = None) -> None:
+        self.shown = console.is_terminal or console.is_jupyter if shown is None else shown
+        self.told = told
+        self.count = ProgressCount()
+        self.last_line = time.monotonic()
+        self.bar: Any = NotebookBar() if self.shown and console.is_jupyter else _terminal_bar(self.shown)
+        self.task: Any = None
+
+    @contextmanager
+    def over(self, tokens: int) -> Iterator[None]:
+        """Show the bar while the block runs. Nothing is shown where there is nothing to do."""
+        if tokens == 0:
+            yield
+            return
+        self.count = ProgressCount(tokens)
+        self.task = self.bar.add_task("planning", total=tokens, facts="")
+        with self.bar:
+            yield
+
+    def say(self, what: str) -> None:
+        """What is being worked on now: a batch begins. A batch that did not finish before it counts no more."""
+        self.count.begin()
+        self.bar.update(self.task, description=escape(what))
+
+    def fed(self, tokens: int) -> None:
+        """So many tokens went through the model."""
+        self.count.feed(tokens)
+        self._show()
+
+    def finished(self, jobs: Sequence[Job]) -> None:
+        """The rows of these jobs are in the store."""
+        self.count.settle(jobs)
+        self._show()
+        if not self.shown and time.monotonic() - self.last_line >= PAUSE:
+            self.last_line = time.monotonic()
+            say(escape(f"{self.count.share:.0%} · {self.count.facts()}"))
+        if self.told:
+            self.told(jobs)
+
+    def _show(self) -> None:
+        if self.shown:
+            self.bar.update(self.task, completed=self.count.done, facts=self.count.facts())
+
+
+def _terminal_bar(shown: bool) -> Bar:
+    return Bar(
+        TextColumn("{task.description}\n{task.fields[facts]}"),  # two lines, so that 80 columns hold the rest
+        BarColumn(bar_width=12),
+        TaskProgressColumn(),
+        TimeRemainingColumn(compact=True),
+        TextColumn("left"),
+        console=console,
+        disable=not shown,
+    )
+
+
+# What a person sees while workers elsewhere compute: read from the results folder, which is all that is shared.
+
+
+STORE_PAUSE = 2.0  # seconds between two looks at the folder, at least
+SHARE = 0.05  # of the time that looking may take: a folder of thousands of cells on a slow disk is looked at less often
+
+
+@dataclass(frozen=True)
+class SweepStatus:
+    """``workers``: those that hold a batch now."""
+
+    cells_done: int
+    samples_done: int
+    workers: int
+
+
+class StoreProgress:
+    """The samples that plans say are missing, and how many of them are there by now."""
+
+    def __init__(self, store: Store, plans: Sequence[Plan]) -> None:
+        self.store = store
+        self.missing: dict[str, set[str]] = {cell.id: set() for plan in plans for cell in plan.cells}
+        for plan in plans:
+            for job in plan.jobs:
+                self.missing[job.cell.id].add(job.sample.id)
+        self.cells = len(self.missing)
+        self.samples = sum(plan.present for plan in plans) + sum(map(len, self.missing.values()))
+
+    def look(self) -> SweepStatus:
+        """How far it is now. Parts that cannot be read count for nothing: workers say what is wrong with them."""
+        unfinished = [cell for cell, samples in self.missing.items() if samples]
+        found, _ = self.store.survey(unfinished)
+        workers: set[str] = set()
+        for cell, parts in found.items():
+            self.missing[cell].difference_update(*(part.samples for part in parts))
+            folder = self.store.root / cell
+            if folder.is_dir():
+                workers |= {lease.worker for lease in cell_folders.leases_of_cell(folder) if lease.alive()}
+        left = [len(samples) for samples in self.missing.values()]
+        return SweepStatus(left.count(0), self.samples - sum(left), len(workers))
+
+
+@contextmanager
+def watch_progress(store: Store, plans: Sequence[Plan]) -> Iterator[None]:
+    """A bar over the samples of all plans while the block runs. Nothing where nobody watches."""
+    if not console.is_terminal:
+        yield
+        return
+    underway = StoreProgress(store, plans)
+    over = threading.Event()
+    bar = Bar(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=12),
+        TaskProgressColumn(),
+        TimeRemainingColumn(compact=True),
+        TextColumn("left"),
+        console=console,
+    )
+    task = bar.add_task("waiting for workers", total=underway.samples, completed=sum(plan.present for plan in plans))
+
+    def watch() -> None:
+        took = 0.0
+        while not over.wait(max(STORE_PAUSE, took / SHARE)):
+            took = look()
+
+    def look() -> float:
+        began = time.monotonic()
+        with suppress(OSError):  # a folder that does not answer now may do so at the next look
+            now = underway.look()
+            bar.update(task, completed=now.samples_done, description=status_text(now, underway))
+        return time.monotonic() - began
+
+    watcher = threading.Thread(target=watch, name="watcher", daemon=True)
+    with bar:
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
+            look()
+
+
+def status_text(now: SweepStatus, underway: StoreProgress) -> str:
+    """``3 of 12 cells · 240 of 1,200 samples · 2 at work``."""
+    return (
+        f"{now.cells_done:,} of {underway.cells:,} cells · {now.samples_done:,} of {underway.samples:,} samples · "
+        f"{now.workers:,} at work"
+    )

@@ -1,0 +1,85 @@
+"""Static sharding: a share of a sweep that needs no word with the others, for schedulers without a shared folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from harness.errors import UserError
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Every ``of``-th sample, beginning with the ``number``-th (from 1), of each task under all its cells."""
+
+    number: int = 1
+    of: int = 1
+
+    @staticmethod
+    def parse(text: str | None) -> Shard:
+        """``3/16``; None is everything. Raises `UserError`."""
+        if text is None:
+            return Shard()
+        match = re.fullmatch(r"(\d+)/(\d+)", str(text).strip())
+        if not match or not 1 <= int(match[1]) <= int(match[2]):
+            raise UserError(f"shard={text} is not a share of a sweep: write shard=3/16 for the third of sixteen.")
+        return Shard(int(match[1]), int(match[2]))
+
+    def holds(self, rank: int) -> bool:
+        """Whether the sample at this place (from 0) of its task belongs to the share."""
+        return rank % self.of == self.number - 1
+
+
+# On what terms a worker computes: its share, its lease, and whether its rows must be the same bit for bit.
+
+
+ROWS_WHEN_DETERMINISTIC = 64
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """``lease``: seconds of silence after which others take a worker's unit over. ``batch_rows``: rows that go through
+    the model at once at most; None = as many as memory takes. ``compiling``: auto or off, of the model's layers.
+    """
+
+    shard: Shard = Shard()
+    lease: float = 60.0
+    deterministic: bool = False
+    batch_rows: int | None = None
+    compiling: str = "auto"
+
+    @staticmethod
+    def parse(config: Mapping[str, Any]) -> RunSettings:
+        """From a run's configuration. Raises `UserError`."""
+        lease, rows, deterministic = config["lease"], config["batch_rows"], config["deterministic"]
+        if not isinstance(lease, int | float) or isinstance(lease, bool) or lease <= 0:
+            raise UserError(f"lease={lease} is no time: give seconds, such as lease=60.")
+        if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool) or rows < 1):
+            raise UserError(f"batch_rows={rows} leaves nothing to run: give a number of rows, at least 1.")
+        if not isinstance(deterministic, bool):
+            raise UserError(f"deterministic={deterministic} is neither true nor false.")
+        if deterministic and rows is None:
+            rows = ROWS_WHEN_DETERMINISTIC
+        compiling = config["engine"]["compile"] or "off"  # YAML reads a bare off as false
+        if compiling not in ("auto", "off"):
+            raise UserError(f"engine.compile={compiling} is neither auto nor off.")
+        return RunSettings(Shard.parse(config["shard"]), float(lease), deterministic, rows, compiling)
+
+    def compile_on(self, device: torch.device) -> bool:
+        """Whether the model's layers shall be compiled there: on a GPU, unless rows must be the same bit for bit."""
+        return self.compiling == "auto" and device.type == "cuda" and not self.deterministic
+
+    def pack_on(self, device: torch.device) -> bool:
+        """Whether the weights of the model's layers shall be packed there: on a processor."""
+        return self.compiling == "auto" and device.type == "cpu"
+
+    def settle(self) -> None:
+        """Ask torch for deterministic algorithms where the run must be deterministic; before anything is computed."""
+        if self.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS needs for it
+            torch.use_deterministic_algorithms(True)

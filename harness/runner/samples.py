@@ -1,0 +1,280 @@
+"""From a sample to the tokens that a model reads: cut in the middle, chat format, start of the answer.
+
+The order is LongBench's (tasks.md 2.3): fill, cut, wrap, encode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from harness.config.identity import hash_data
+
+if TYPE_CHECKING:
+    from harness.runner.plan import Job
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from harness.config.cell import Cell
+from harness.config.model import ModelSpec
+from harness.engine.requests.request import Request, RequestOutput
+from harness.errors import UserError
+from tasks.base import Likelihood, Sample, Task, TaskError
+
+DATE = "26 Jul 2024"  # for templates that name the day (Llama 3.1), or results would change with it
+
+
+@dataclass(frozen=True)
+class PromptEncoder:
+    """How one model is spoken to. ``context``: positions it has, tokens; None where its configuration does not say."""
+
+    tokenizer: Any
+    chat: bool = False  # whether samples that want a chat format get the tokenizer's
+    double_bos: bool = False  # the second beginning-of-text token of AdaKV's released code
+    context: int | None = None
+
+    @staticmethod
+    def for_model(model: ModelSpec) -> PromptEncoder:
+        """Loads the tokenizer. Raises `UserError` where a chat format is asked for that the tokenizer does not have."""
+        tokenizer = model.tokenizer()
+        has_template = getattr(tokenizer, "chat_template", None) is not None
+        if model.chat and not has_template:
+            raise UserError(f"The tokenizer of model {model.name} has no chat format: set model.chat=false.")
+        context = getattr(model.config().get_text_config(), "max_position_embeddings", None)
+        return PromptEncoder(tokenizer, has_template if model.chat is None else model.chat, model.double_bos, context)
+
+    def encoded(self, sample: Sample) -> list[int]:
+        """The prompt's tokens, special ones included."""
+        text = sample.prompt
+        most = self._most(sample)
+        while most is not None:
+            text = truncate_middle(self.tokenizer, sample.prompt, most)
+            # Cutting between other characters than the tokenizer would can cost some tokens more.
+            excess = len(self._encoded(sample, text)) + sample.max_new_tokens - (self.context or 2**62)
+            if excess <= 0 or most <= 0:
+                break
+            most -= excess
+        return self._encoded(sample, text)[: sample.truncate_to]
+
+    def stops(self, sample: Sample) -> frozenset[int]:
+        """The last token of each of the sample's stop texts."""
+        encoded = (self.tokenizer.encode(text, add_special_tokens=False) for text in sample.stop_tokens)
+        return frozenset(tokens[-1] for tokens in encoded)
+
+    def _most(self, sample: Sample) -> int | None:
+        """Tokens of the prompt that are left, or None where nothing may be cut."""
+        if sample.longest is None:
+            return None
+        if self.context is None:
+            return sample.longest
+        wrapping = len(self._encoded(sample, ""))
+        return min(sample.longest, self.context - sample.max_new_tokens - wrapping)
+
+    def _encoded(self, sample: Sample, text: str) -> list[int]:
+        if not (sample.chat and self.chat):
+            return list(self.tokenizer.encode(text + sample.answer_prefix))
+        messages = [{"role": "system", "content": sample.system}] if sample.system else []
+        messages.append({"role": "user", "content": text})
+        wrapped = self.tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, date_string=DATE
+        )
+        wrapped += sample.answer_prefix
+        begins = self.tokenizer.bos_token is not None and wrapped.startswith(self.tokenizer.bos_token)
+        return list(self.tokenizer.encode(wrapped, add_special_tokens=self.double_bos or not begins))
+
+
+def truncate_middle(tokenizer: Any, text: str, most: int) -> str:
+    """``text``, or its first and last ``most // 2`` tokens, decoded without special tokens and joined with nothing."""
+    tokens = tokenizer.encode(text)
+    if len(tokens) <= most:
+        return text
+    half = max(0, most) // 2
+    first, last = tokens[:half], tokens[len(tokens) - half :]
+    return str(tokenizer.decode(first, skip_special_tokens=True) + tokenizer.decode(last, skip_special_tokens=True))
+
+
+# Texts that end a generation, whatever tokens they are written in.
+
+
+@dataclass(frozen=True)
+class StopTexts:
+    """For `Row.until`: says whether the last token completed one of ``texts`` (none of them empty)."""
+
+    texts: tuple[str, ...]
+    tokenizer: Any
+
+    def __call__(self, tokens: Sequence[int]) -> bool:
+        # A token that says anything is at least one byte, so a text ends in the last token only if it lies within so
+        # many; two more, because the first token of a piece may be decoded without its leading space.
+        reach = max(len(text.encode()) for text in self.texts) + 2
+        said = self.tokenizer.decode(tokens[-reach:], skip_special_tokens=True)
+        return any(text in said for text in self.texts)
+
+
+def truncate_at_stops(text: str, stops: Sequence[str]) -> str:
+    """What stands before each of ``stops``, taken in turn."""
+    for stop in stops:
+        text = text.partition(stop)[0]
+    return text
+
+
+# Texts whose likelihood after a prompt is asked: from a sample to tokens, and from outcomes back to likelihoods.
+
+
+def split_continuations(sample: Sample, encoder: PromptEncoder) -> tuple[list[int], list[list[int]]]:
+    """The tokens of a sample's prompt, and those of each of its continuations.
+
+    As lm-evaluation-harness splits them: blanks at the end of the prompt belong to the continuation, prompt and
+    continuation are encoded together, and the continuation is what stands after as many tokens as the prompt has by
+    itself. So both have the tokens that they have in running text. In a chat format the prompt is the message as the
+    model's template wraps it, up to the first token that a continuation changes. Raises `TaskError` for a
+    continuation that adds no token.
+    """
+    wrapped = sample.chat and encoder.chat
+    bare, blank = (sample, "") if wrapped else _without_trailing_blank(sample)
+    prompt = encoder.encoded(bare)
+    texts = [replace(bare, answer_prefix=bare.answer_prefix + blank + text) for text in sample.continuations]
+    wholes = [encoder.encoded(text) for text in texts]
+    if wrapped:
+        prompt = prompt[: min(_common_prefix(prompt, whole) for whole in wholes)]
+    continuations = [whole[len(prompt) :] for whole in wholes]
+    for text, given in zip(sample.continuations, continuations, strict=True):
+        if not given:
+            raise TaskError(no_tokens(text, f"the prompt of sample {sample.id}"))
+    return prompt, continuations
+
+
+def no_tokens(text: str, after: str) -> str:
+    """The sentence about a continuation whose likelihood nobody can tell."""
+    return (
+        f"The continuation {text!r} adds no token to {after}, so that it has no likelihood: give another text, or put "
+        "a blank between them."
+    )
+
+
+def likelihoods(outcomes: Sequence[RequestOutput]) -> list[Likelihood]:
+    """Of each continuation, in order."""
+    return [Likelihood(-sum(outcome.nll), len(outcome.nll), outcome.greedy) for outcome in outcomes]
+
+
+def likeliest(sample: Sample, found: Sequence[Likelihood]) -> str:
+    """The continuation with the largest likelihood, all tokens together; the first of equals."""
+    return max(zip(sample.continuations, found, strict=True), key=lambda pair: pair[1].nats)[0]
+
+
+def _without_trailing_blank(sample: Sample) -> tuple[Sample, str]:
+    """The sample without the blanks that end its prompt, and those blanks."""
+    if sample.answer_prefix:
+        bare = sample.answer_prefix.rstrip()
+        return replace(sample, answer_prefix=bare), sample.answer_prefix[len(bare) :]
+    bare = sample.prompt.rstrip()
+    return replace(sample, prompt=bare), sample.prompt[len(bare) :]
+
+
+def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """Tokens with which both begin."""
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+# The samples of every task in a model's own tokens, made once however often they are asked for.
+
+
+class Prompts:
+    """Samples of the cells of one sweep, ``limit`` of each task at most."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
+        self._encoders: dict[ModelSpec, PromptEncoder] = {}
+        self._encoded: dict[tuple[ModelSpec, Task], list[tuple[Sample, list[int]]]] = {}
+
+    def under(self, cell: Cell) -> list[tuple[Sample, list[int], int]]:
+        """Every sample of a cell, its prompt's tokens, and the slots that the budget grants (0 for dense)."""
+        encoded = self._of(cell.model, cell.task)
+        if cell.policy.is_dense:
+            return [(sample, tokens, 0) for sample, tokens in encoded]
+        lengths = [len(tokens) for _, tokens in encoded]
+        return [(s, tokens, cell.budget.of(len(tokens), s.max_new_tokens, lengths)) for s, tokens in encoded]
+
+    def encoder(self, model: ModelSpec) -> PromptEncoder:
+        """How a model is spoken to; its tokenizer is loaded once."""
+        if model not in self._encoders:
+            self._encoders[model] = PromptEncoder.for_model(model)
+        return self._encoders[model]
+
+    def _of(self, model: ModelSpec, task: Task) -> list[tuple[Sample, list[int]]]:
+        if (model, task) not in self._encoded:
+            encoder = self.encoder(model)
+            samples = task.first(encoder.tokenizer, self.limit)
+            self._encoded[model, task] = [(sample, encoder.encoded(sample)) for sample in samples]
+        return self._encoded[model, task]
+
+
+# From samples to the rows of a cell: what the engine is asked, and when an answer is over.
+
+
+class RequestBuilder:
+    """Rows of one model. Continuations are encoded once for all cells."""
+
+    def __init__(self, encoder: PromptEncoder) -> None:
+        self.encoder = encoder
+        self._split: dict[tuple[Task, str], tuple[list[int], list[list[int]]]] = {}
+
+    def rows(self, cell: Cell, sample: Sample, tokens: list[int], slots: int) -> tuple[Request, ...]:
+        """One row for a sample (``tokens``: its prompt), or one for each of its continuations."""
+        if cell.task.mode == "continuations":
+            prompt, continuations = self._continued(cell.task, sample)
+            return tuple(Request(prompt, cell.policy, slots, len(given), continuation=given) for given in continuations)
+        until = StopTexts(sample.until, self.encoder.tokenizer) if sample.until else None
+        row = Request(
+            tokens,
+            cell.policy,
+            slots,
+            sample.max_new_tokens,
+            min_new_tokens=sample.min_new_tokens,
+            stops=self.encoder.stops(sample),
+            until=until,
+        )
+        return (row,)
+
+    def _continued(self, task: Task, sample: Sample) -> tuple[list[int], list[list[int]]]:
+        key = task, sample.id
+        if key not in self._split:
+            self._split[key] = split_continuations(sample, self.encoder)
+        return self._split[key]
+
+
+# From what the engine said of one sample to its rows in the results.
+
+
+def rows_of(job: Job, outcomes: Sequence[RequestOutput], tokenizer: Any, seconds: float) -> list[dict[str, Any]]:
+    """The ``samples`` rows of one (cell, sample), one per metric (docs/results-schema.md)."""
+    task, sample = job.cell.task, job.sample
+    outcome = outcomes[job.rows.index(job.row)]
+    prediction = truncate_at_stops(tokenizer.decode(outcome.tokens, skip_special_tokens=True), sample.until)
+    weight = 1.0
+    scores: Mapping[str, float]
+    if task.mode == "perplexity":
+        weight = float(len(outcome.nll))
+        scores = {"nll": sum(outcome.nll) / max(1.0, weight)}
+    elif task.mode == "continuations":
+        found = likelihoods(outcomes)
+        prediction, scores = likeliest(sample, found), task.score_continuations(sample, found)
+    else:
+        scores = task.score(sample, prediction)
+    common = {
+        "sample_id": sample.id,
+        "weight": weight,
+        "prediction": prediction,
+        "reference": sample.references[0] if sample.references else "",
+        "document": sample.document,
+        **{f"axis_{name}": value for name, value in sample.axes.items()},
+        "task_fingerprint": hash_data(job.cell.protocol),
+        "prompt_tokens": len(job.row.tokens),
+        "new_tokens": len(outcome.tokens),
+        **asdict(outcome.ledger),
+        "seconds": seconds,
+    }
+    return [{"metric": metric, "value": value, **common} for metric, value in scores.items()]

@@ -1,0 +1,93 @@
+"""What a computation cost: wall time, device time, energy."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import resource
+import sys
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Usage:
+    """``device_seconds``: time for which accelerators were held, added over all of them; without any, seconds of
+    processor cores. ``joules``: of all accelerators that are visible, whoever uses them; None where they do not say.
+    """
+
+    wall_seconds: float
+    device_seconds: float
+    joules: float | None
+
+    def __sub__(self, earlier: Usage) -> Usage:
+        known = self.joules is not None and earlier.joules is not None
+        return Usage(
+            self.wall_seconds - earlier.wall_seconds,
+            self.device_seconds - earlier.device_seconds,
+            (self.joules or 0.0) - (earlier.joules or 0.0) if known else None,
+        )
+
+    def share(self, part: float) -> Usage:
+        """A part, from 0 to 1, of what was spent together."""
+        joules = None if self.joules is None else self.joules * part
+        return Usage(self.wall_seconds * part, self.device_seconds * part, joules)
+
+
+def usage_now(device: torch.device) -> Usage:
+    """Everything spent until now, counted from an arbitrary start; differences are what was spent between."""
+    if device.type != "cuda":
+        return Usage(time.perf_counter(), time.process_time(), None)
+    torch.cuda.synchronize(device)
+    wall = time.perf_counter()
+    return Usage(wall, wall * torch.cuda.device_count(), _joules())
+
+
+def _joules() -> float | None:
+    """The energy counters of all visible accelerators together, by NVML (package nvidia-ml-py); None without."""
+    handles = _counters()
+    if handles is None:
+        return None
+    nvml, devices = handles
+    try:
+        return float(sum(nvml.nvmlDeviceGetTotalEnergyConsumption(device) for device in devices)) / 1000
+    except nvml.NVMLError:  # older than Volta, or not permitted
+        return None
+
+
+@cache
+def _counters() -> tuple[Any, list[Any]] | None:
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        return None
+    try:
+        nvml.nvmlInit()
+        uuids = [torch.cuda.get_device_properties(n).uuid for n in range(torch.cuda.device_count())]
+        return nvml, [nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}") for uuid in uuids]
+    except nvml.NVMLError:
+        return None
+
+
+# How much memory this process holds now.
+
+
+_STATM = Path("/proc/self/statm")
+
+
+def used_bytes() -> int:
+    """Bytes that torch has allocated on all GPUs where any is in use, else the resident bytes of this process.
+
+    Where the system does not tell the present size (no /proc), the largest so far.
+    """
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return sum(torch.cuda.memory_allocated(device) for device in range(torch.cuda.device_count()))
+    if _STATM.exists():
+        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return largest if sys.platform == "darwin" else largest * 1024

@@ -1,0 +1,127 @@
+"""A page per cell: what it is, what it scored, what it kept, what it answered, and where it came from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from harness.report.grid import LEDGER_HEADINGS
+from harness.report.labels import NLL, metric_title
+from harness.report.ledger_table import bytes_text, readable
+from harness.report.rows import PROVENANCE
+from harness.report.summary import difference_text, interval_text, value_text
+from harness.site.contents import SiteContents, regime
+from harness.site.sortable_tables import requested
+
+SHOWN_SAMPLES = 20
+LONGEST_ANSWER = 400  # characters
+
+
+@dataclass(frozen=True)
+class CellPage:
+    """Everything on it is text; ``answers``: sample, scores by metric, answer, accepted answer."""
+
+    cell_id: str
+    label: str
+    title: str
+    labels: list[tuple[str, str]]
+    scores: list[tuple[str, str, str, str, str]]  # metric, value, interval, difference to dense, samples
+    ledger: list[tuple[str, str, str]]  # what, unit, number
+    promises: list[str]
+    metrics: list[str]
+    answers: list[tuple[str, list[str], str, str]]
+    samples: int
+    provenance: list[tuple[str, str]]
+    made_of: list[tuple[str, str]]  # title, JSON
+    papers: tuple[str, ...]
+
+
+def pages(material: SiteContents, descriptions: Mapping[str, Mapping[str, Any]]) -> list[CellPage]:
+    """All of them. ``descriptions``: by cell id what ``cell.json`` says."""
+    rows, scores = dict(list(material.rows.groupby("cell_id"))), dict(list(material.summary.groupby("cell_id")))
+    books = {str(line["cell_id"]): line for line in material.ledger.to_dict("records")}
+    none = material.summary.iloc[:0]
+    return [
+        _page(material, name, rows[name], scores.get(name, none), books[name], descriptions[name])
+        for name in material.cells
+    ]
+
+
+def _page(
+    material: SiteContents,
+    name: str,
+    rows: pd.DataFrame,
+    scores: pd.DataFrame,
+    book: Mapping[Any, Any],
+    description: Mapping[str, Any],
+) -> CellPage:
+    cell = material.cells[name]
+    metrics = list(dict.fromkeys(rows["metric"]))
+    labels = [(each, str(cell[each])) for each in ("model", "policy", "budget")]
+    labels += [("prompt regime", regime(cell))]
+    labels += [(each, str(cell[each])) for each in ("task", "dtype", "seed")]
+    return CellPage(
+        cell_id=name,
+        label=material.labels[name],
+        title=f"{material.labels[name]}, budget {cell['budget']}, on {cell['task']}",
+        labels=labels,
+        scores=[_score(line) for line in scores.to_dict("records")],
+        ledger=_ledger(book),
+        promises=sorted(set(rows["invalid"]) - {""}),
+        metrics=[sample_metric(metric) for metric in metrics],
+        answers=[_answer(part, metrics) for _, part in list(rows.groupby("sample_id", sort=False))[:SHOWN_SAMPLES]],
+        samples=rows["sample_id"].nunique(),
+        provenance=[(each, readable(str(cell[each])) or "not recorded") for each in PROVENANCE],
+        made_of=[
+            (title, json.dumps(description[key], indent=1, sort_keys=True, ensure_ascii=False))
+            for key, title in (
+                ("config", "Identity: what changes outputs, and nothing else"),
+                ("resolved", "The whole configuration"),
+                ("sources", "Files of code behind it, with the hash of each"),
+            )
+            if description.get(key)
+        ],
+        papers=material.papers[name],
+    )
+
+
+def _score(line: Mapping[Any, Any]) -> tuple[str, str, str, str, str]:
+    metric = metric_title(str(line["metric"]))
+    return metric, value_text(line), interval_text(line), difference_text(line) or "–", f"{line['n']:,}"
+
+
+def _ledger(book: Mapping[Any, Any]) -> list[tuple[str, str, str]]:
+    numbers = (
+        f"{book['samples']:,}",
+        requested(dict(book)),
+        f"{book['kept_max']:,}",
+        f"{book['peak']:,}",
+        bytes_text(book["kv_bytes"]),
+        bytes_text(book["state_bytes"]),
+        f"{book['evicted']:,.1f}",
+        f"{100 * book['coverage']:.1f}",
+        f"{book['invalid_rows']:,}",
+    )
+    return [(what, unit, text) for (what, unit), text in zip(LEDGER_HEADINGS, numbers, strict=True)]
+
+
+def _answer(part: pd.DataFrame, metrics: Sequence[str]) -> tuple[str, list[str], str, str]:
+    values = dict(zip(part["metric"], part["value"], strict=True))
+    first = part.iloc[0]
+    scores = [f"{values[metric]:.3f}" if metric in values else "–" for metric in metrics]
+    return str(first["sample_id"]), scores, excerpt(str(first["prediction"])), excerpt(str(first["reference"]))
+
+
+def sample_metric(metric: str) -> str:
+    """What one sample's value of a metric is: for ``nll`` no perplexity, which is of many tokens of many samples."""
+    return "nats per token" if metric == NLL else metric_title(metric)
+
+
+def excerpt(text: str) -> str:
+    """One paragraph of at most `LONGEST_ANSWER` characters."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= LONGEST_ANSWER else flat[: LONGEST_ANSWER - 1] + "…"

@@ -1,0 +1,123 @@
+"""Which papers a cell belongs to: those whose experiment files (``conf/exp/<paper>/``) list it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import pandas as pd
+from omegaconf import OmegaConf
+
+from harness.config.experiments import CONF, Point, grid_points
+from harness.papers.published import PAPERS
+from harness.report.labels import BudgetLabel, Look, is_reference, looks, parse_budget, policy_labels
+from harness.report.ledger_table import ledger_lines
+from harness.report.rows import checked, invalid_rows, valid_rows
+from harness.report.summary import summarise
+
+Place = tuple[str, str, BudgetLabel, str]  # policy, task, budget, regime; "" for a regime that follows from the policy
+
+
+def papers_of(cell: Mapping[str, Any]) -> tuple[str, ...]:
+    """The papers that list the cell of this row, by its ``policy``, ``task``, ``budget`` and ``prompt``.
+
+    Dense and the reference lines stand beside every cell of the same task and regime, so they belong to its papers.
+    """
+    policy, task, prompt = (str(cell[name]) for name in ("policy", "task", "prompt"))
+    budget = parse_budget(str(cell["budget"]))
+    return tuple(paper for paper in PAPERS if _lists(_places(paper), policy, task, budget, prompt))
+
+
+def _lists(places: frozenset[Place], policy: str, task: str, budget: BudgetLabel, prompt: str) -> bool:
+    if policy == "dense":
+        return any(own_task == task for _, own_task, _, _ in places)
+    if is_reference(policy):
+        return any((own_task, own_budget) == (task, budget) for _, own_task, own_budget, _ in places)
+    return bool({(policy, task, budget, prompt), (policy, task, budget, "")} & places)
+
+
+@cache
+def _places(paper: str) -> frozenset[Place]:
+    return frozenset(
+        (
+            str(point.get("policy.name", point.get("policy"))),
+            str(point["task"]),
+            parse_budget(str(point.get("budget", "full"))),
+            str(point.get("prompt", "")),
+        )
+        for point in _points(paper)
+    )
+
+
+def _points(paper: str) -> Iterator[Point]:
+    for file in sorted((CONF / "exp" / paper).glob("*.yaml")):
+        grids: Any = OmegaConf.to_container(OmegaConf.load(file)).get("grids", {})  # type: ignore[union-attr]
+        for item, by_scale in grids.items():
+            for scale, listed in by_scale.items():
+                if listed:
+                    yield from grid_points({item: {scale: listed}}, scale)
+
+
+# What all pages of a site are made of: rows that are checked, summarised and labelled once.
+
+
+@dataclass(frozen=True)
+class SiteContents:
+    """``rows``: samples joined with their cells (docs/design/rows.md), as `harness.report.rows.checked` gives them."""
+
+    rows: pd.DataFrame
+
+    @staticmethod
+    def of(rows: pd.DataFrame) -> SiteContents:
+        """Raises ValueError, with a sentence, for rows that are empty, incomplete or counted twice."""
+        return SiteContents(checked(rows))
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """By cell: the policy, with its settings where the name is ambiguous."""
+        return policy_labels(self.rows)
+
+    @cached_property
+    def valid(self) -> pd.DataFrame:
+        """The rows of cells that kept every promise."""
+        return valid_rows(self.rows)
+
+    @cached_property
+    def broken(self) -> pd.DataFrame:
+        """The rows that broke one."""
+        return invalid_rows(self.rows)
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """One line per cell and metric (`harness.report.summary.summary_table`)."""
+        return summarise(self.valid, self.labels)
+
+    @cached_property
+    def ledger(self) -> pd.DataFrame:
+        """One line per cell (`harness.report.ledger_table`)."""
+        return ledger_lines(self.rows, self.labels)
+
+    @cached_property
+    def cells(self) -> dict[str, dict[str, Any]]:
+        """By cell id: the columns of the ``cells`` table."""
+        once = self.rows.drop_duplicates("cell_id")
+        return {str(line["cell_id"]): {str(k): v for k, v in line.items()} for line in once.to_dict("records")}
+
+    @cached_property
+    def papers(self) -> dict[str, tuple[str, ...]]:
+        """By cell id: the papers whose experiments list it."""
+        return {name: papers_of(cell) for name, cell in self.cells.items()}
+
+    @cached_property
+    def style(self) -> Mapping[str, Look]:
+        """By label: how a policy is drawn, here as in every report."""
+        return looks(self.labels.values())
+
+
+def regime(cell: Mapping[Any, Any]) -> str:
+    """How the prompt was read: ``blocks of 32``, ``one shot``, ``token fed``."""
+    if cell["prompt"] == "blocked":
+        return f"blocks of {cell['block_size']}"
+    return str(cell["prompt"]).replace("_", " ")

@@ -1,0 +1,160 @@
+"""The survivor viewer's data: for each watched sample its text, and when every head let go of each token."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.report.labels import Look, looks, ordered_budgets, ordered_policies, policy_labels
+from harness.site.cell_pages import excerpt, sample_metric
+from harness.site.contents import regime
+from harness.store import cell_folders
+
+FOLDER = "survivors"  # the diagnostic, `python -m harness survivors`
+
+
+@dataclass(frozen=True)
+class Run:
+    """One policy's run over the sample. P passes, L layers, H KV heads, T tokens."""
+
+    cell_id: str
+    label: str
+    regime: str
+    look: Look
+    stops: list[int]  # (P,) tokens fed after each pass
+    prompt_passes: int
+    left_at: np.ndarray  # (L, H, T) int32, the pass after which a token is gone; -1: never
+    answer: str = ""  # what the policy said by itself, where the store has it
+    score: str = ""
+
+    def data(self) -> dict[str, Any]:
+        """As the page's script reads it."""
+        layers, heads, _ = self.left_at.shape
+        return {
+            "label": self.label,
+            "layers": layers,
+            "heads": heads,
+            "stops": self.stops,
+            "promptPasses": self.prompt_passes,
+            "leftAt": self.left_at.reshape(layers * heads, -1).tolist(),
+        }
+
+
+@dataclass(frozen=True)
+class Watched:
+    """One sample, fed as the same tokens to several policies."""
+
+    name: str  # of its page
+    model: str
+    task: str
+    sample: str
+    pieces: list[str]  # (T,) the text of each token in its place
+    prompt_tokens: int
+    reference: str
+    runs: list[Run]
+
+    def data(self) -> dict[str, Any]:
+        """As the page's script reads it."""
+        return {"pieces": self.pieces, "promptTokens": self.prompt_tokens, "runs": [run.data() for run in self.runs]}
+
+
+def watched(results_dir: Path, rows: pd.DataFrame) -> list[Watched]:
+    """Every sample of the store that was watched with its text, runs of the same tokens together."""
+    root = results_dir / "diagnostics"
+    groups: dict[tuple[str, ...], list[tuple[dict[str, Any], pd.DataFrame]]] = {}
+    for name in cell_folders.cell_names(root):
+        for file in sorted((root / name / FOLDER).glob("*.parquet")):
+            frame = pd.read_parquet(file)
+            if "text" in frame:  # without it the diagnostic was asked for by itself
+                cell = cell_folders.read_description(root / name)
+                key = (str(cell["model"]), str(cell["task"]), str(frame["sample_id"].iloc[0]), _tokens(frame))
+                groups.setdefault(key, []).append((cell, frame))
+    answers = {(str(line["cell_id"]), str(line["sample_id"])): line for line in _first_metric(rows)}
+    return [_watched(key, members, answers) for key, members in sorted(groups.items())]
+
+
+def _tokens(frame: pd.DataFrame) -> str:
+    """A hash of the tokens that were fed, and where the prompt ends."""
+    once = frame[(frame["layer"] == 0) & (frame["head"] == 0)]
+    prompt = int((once["phase"] == "prompt").sum())
+    return hashlib.sha256(f"{prompt} {once['token'].tolist()}".encode()).hexdigest()[:12]
+
+
+def _first_metric(rows: pd.DataFrame) -> list[dict[Any, Any]]:
+    return rows.drop_duplicates(["cell_id", "sample_id"]).to_dict("records")
+
+
+def _watched(
+    key: tuple[str, ...],
+    members: list[tuple[dict[str, Any], pd.DataFrame]],
+    answers: Mapping[tuple[str, str], Mapping[Any, Any]],
+) -> Watched:
+    model, task, sample, tokens = key
+    labels = policy_labels(pd.DataFrame([_as_row(cell) for cell, _ in members]))
+    style = looks(labels.values())
+    order = {
+        str(cell["cell_id"]): (
+            ordered_policies(labels.values()).index(labels[cell["cell_id"]]),
+            ordered_budgets(str(each["budget"]) for each, _ in members).index(str(cell["budget"])),
+            regime(cell),
+        )
+        for cell, _ in members
+    }
+    members = sorted(members, key=lambda member: order[member[0]["cell_id"]])
+    first = members[0][1]
+    once = first[(first["layer"] == 0) & (first["head"] == 0)].sort_values("position")
+    seen = [answers[str(cell["cell_id"]), sample] for cell, _ in members if (str(cell["cell_id"]), sample) in answers]
+    return Watched(
+        name=f"{_file_name(model)}-{_file_name(task)}-{_file_name(sample)}-{tokens[:6]}",
+        model=model,
+        task=task,
+        sample=sample,
+        pieces=once["text"].astype(str).tolist(),
+        prompt_tokens=int((once["phase"] == "prompt").sum()),
+        reference=excerpt(str(seen[0]["reference"])) if seen else "",
+        runs=[
+            _run(cell, frame, labels[cell["cell_id"]], style, answers.get((str(cell["cell_id"]), sample)))
+            for cell, frame in members
+        ],
+    )
+
+
+def _as_row(cell: Mapping[str, Any]) -> dict[str, Any]:
+    """A description as a row of the cells table, whose ``config`` is text."""
+    return {**cell, "config": json.dumps(cell["config"])}
+
+
+def _run(
+    cell: Mapping[str, Any],
+    frame: pd.DataFrame,
+    label: str,
+    style: Mapping[str, Look],
+    answer: Mapping[Any, Any] | None,
+) -> Run:
+    ordered = frame.sort_values(["layer", "head", "position"])
+    layers, heads = int(ordered["layer"].max()) + 1, int(ordered["head"].max()) + 1
+    once = ordered.iloc[: len(ordered) // (layers * heads)]
+    stops = once.groupby("fed_in")["position"].max() + 1
+    phases = once.groupby("fed_in")["phase"].first()
+    return Run(
+        cell_id=str(cell["cell_id"]),
+        label=f"{label}, {cell['budget']}" if cell["budget"] != "full" else label,
+        regime=regime(cell),
+        look=style[label],
+        stops=[int(stop) for stop in stops],
+        prompt_passes=int((phases == "prompt").sum()),
+        left_at=ordered["left_at"].to_numpy().reshape(layers, heads, -1),
+        answer=excerpt(str(answer["prediction"])) if answer else "",
+        score=f"{sample_metric(str(answer['metric']))} {answer['value']:.3f}" if answer else "",
+    )
+
+
+def _file_name(text: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in text)
