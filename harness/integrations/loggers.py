@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 
@@ -13,20 +13,8 @@ from harness.config.cell import Cell
 from harness.errors import UserError
 from harness.integrations.wandb_logger import WandbLogger
 from harness.runner.plan import Job
+from harness.runner.sweep import Logger
 from policies import nearest
-
-
-class Logger(Protocol):
-    """What a sweep tells. Nothing that happens in a logger may stop the sweep, nor make it wait."""
-
-    def started(self, cells: Sequence[Cell]) -> None:
-        """These cells are about to be run."""
-
-    def progress(self, jobs: Sequence[Job]) -> None:
-        """These samples are in the store."""
-
-    def finished(self, rows: pd.DataFrame) -> None:
-        """All rows of the cells, of this run and earlier ones; the last call."""
 
 
 class Silent:

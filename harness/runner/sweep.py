@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import pandas as pd
 from omegaconf import DictConfig, OmegaConf
 from rich.markup import escape
 
@@ -17,11 +18,10 @@ from harness.config.cell import Cell
 from harness.config.policy import preset
 from harness.console import say
 from harness.errors import CellError, UserError
-from harness.integrations.loggers import Logger
 from harness.runner.checks import UnsupportedCell, explain_unsupported, reason_against_cell
 from harness.runner.job_spec import JobSpec
 from harness.runner.launchers import launch
-from harness.runner.plan import RunResult
+from harness.runner.plan import Job, RunResult
 from harness.runner.progress import Progress
 from harness.runner.run_settings import RunSettings
 from harness.runner.samples import Prompts
@@ -74,6 +74,19 @@ def _baseline_names(setting: object) -> list[str]:
 
 
 # One command = one sweep: configurations in; rows, a table and a page out.
+
+
+class Logger(Protocol):
+    """What a sweep tells. Nothing that happens in a logger may stop the sweep, nor make it wait."""
+
+    def started(self, cells: Sequence[Cell]) -> None:
+        """These cells are about to be run."""
+
+    def progress(self, jobs: Sequence[Job]) -> None:
+        """These samples are in the store."""
+
+    def finished(self, rows: pd.DataFrame) -> None:
+        """All rows of the cells, of this run and earlier ones; the last call."""
 
 
 @dataclass(frozen=True)
