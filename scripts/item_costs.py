@@ -32,6 +32,7 @@ from harness.store.store import Store
 
 CORES = 2
 LABELS = ("task", "prompt", "block_size", "budget", "policy")  # whatever the version of the code
+HARDWARE = re.compile(r"^# Hardware:.*\n(?:#  .*\n)*", re.MULTILINE)
 COST = re.compile(r"^# Cost:.*\n(?:#  .*\n)*", re.MULTILINE)
 Key = tuple[Any, ...]
 
@@ -70,7 +71,7 @@ def wanted(configs: Iterable[Mapping[str, Any]], prompts: Prompts) -> dict[Key, 
         for policy in (config["policy"], *(preset(name) for name in config["references"])):
             cell = Cell.parse({**config, "policy": policy})
             labels = cell.labels()
-            found[tuple(labels[name] for name in LABELS)] = len(prompts.under(cell))
+            found[tuple(labels[name] for name in LABELS)] = len(prompts.samples_of(cell))
     return found
 
 
@@ -83,17 +84,19 @@ def sentence(item: str, samples: Mapping[Key, int], measured: Mapping[Key, Spent
     day = max(each.day for each, _ in present)
     least, asked = min(((each.samples, count) for each, count in present), key=lambda pair: pair[0] / pair[1])
     how = f"measured {day}" if least >= asked else f"extrapolated from {least} of {asked} samples, {day}"
-    if missing := len(samples) - len(present):
-        how += f", {missing} of {len(samples)} cells not measured"
+    if len(present) < len(samples):
+        how += f", {len(present)} of {len(samples)} cells"
     return (
         f"# Cost:     {minutes:.1f} minutes on two cores at scale=mini ({how});\n"
-        f"#           scale=full not measured: python -m harness plan +exp={item} scale=full says what it would take\n"
+        f"#           python -m harness plan +exp={item} scale=full estimates the paper's own setting\n"
     )
 
 
 def with_cost(head: str, cost: str) -> str:
-    """The text of an experiment file with this cost in its head."""
-    return COST.sub(lambda _: cost, head, count=1)
+    """The text of an experiment file with this cost in its head, below the hardware where no cost stood there."""
+    if COST.search(head):
+        return COST.sub(lambda _: cost, head, count=1)
+    return HARDWARE.sub(lambda found: found[0] + cost, head, count=1)
 
 
 @cache

@@ -61,11 +61,17 @@ def test_every_model_has_a_name_and_a_place(name):
     assert (config.name, bool(config.path)) == ((None, False) if name == "hf" else (name, True))
 
 
+WITH_A_COST = {"longbench", "niah", "policies_smoke", "quickstart"}
+
+
 @pytest.mark.parametrize("name", option_names("exp"))
 def test_every_experiment_opens_with_what_it_replicates_and_every_job_of_it_is_a_cell(name):
     text = (CONF / "exp" / f"{name}.yaml").read_text()
-    for heading in ("Paper", "Expected", "Hardware", "Cost"):
-        assert re.search(rf"^# {heading}: ", text, re.MULTILINE), heading
+    for heading in ("Paper", "Expected", "Hardware", *(["Cost"] if name in WITH_A_COST else [])):
+        assert re.search(rf"^# {heading}: +\S", text, re.MULTILINE), heading
+    assert "not measured" not in text
+    for cost in re.findall(r"^# Cost: .*", text, re.MULTILINE):
+        assert re.search(r"\d", cost), "a cost is a number that was measured"
     config = composed(f"+exp={name}", with_hydra=True)
     params = config.hydra.sweeper.params or {}
     parser = OverridesParser.create()

@@ -55,9 +55,9 @@ def test_every_table_and_figure_that_is_no_drawing_has_its_file():
 
 
 @pytest.mark.parametrize("name", ITEMS)
-def test_every_item_opens_with_paper_expectation_hardware_and_cost(name):
+def test_every_item_opens_with_paper_expectation_and_hardware(name):
     text = (CONF / "exp" / f"{name}.yaml").read_text()
-    for heading in ("Paper", "Expected", "Hardware", "Cost"):
+    for heading in ("Paper", "Expected", "Hardware"):
         assert re.search(rf"^# {heading}: +\S", text, re.MULTILINE), heading
     for scale in ("full", "mini"):
         assert listed(name, scale) or re.search("no cells", text)

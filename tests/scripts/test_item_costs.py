@@ -6,7 +6,7 @@ from harness.store.store import Store
 from scripts.item_costs import Spent, sentence, spent, with_cost
 
 LABELS = {"task": "niah", "prompt": "blocked", "block_size": 32, "budget": "25%"}
-HEAD = "# @package _global_\n# Cost:     not measured; nobody\n#           knows\n# Remark:   x\nname: y\n"
+HEAD = "# @package _global_\n# Hardware: two\n#           cores\n# Cost:     old; over\n#           two lines\n# Remark:   x\nname: y\n"
 
 
 def stored(tmp_path, policy, samples, seconds):
@@ -38,9 +38,16 @@ def test_minutes_are_of_two_cores_and_fewer_samples_are_taken_in_proportion():
 
 def test_cells_that_were_not_measured_are_counted():
     measured = {key("sink"): Spent(10, 60.0, "2026-11-21")}
-    assert "1 of 2 cells not measured" in sentence("a/b", {key("sink"): 10, key("h2o"): 10}, measured)
+    partly = sentence("a/b", {key("sink"): 10, key("h2o"): 10}, measured)
+    assert "1 of 2 cells" in partly
+    assert "not measured" not in partly
     assert sentence("a/b", {key("h2o"): 10}, measured) == ""
 
 
 def test_only_the_cost_of_a_head_changes():
-    assert with_cost(HEAD, "# Cost:     new\n") == HEAD.replace("not measured; nobody\n#           knows", "new")
+    assert with_cost(HEAD, "# Cost:     new\n") == HEAD.replace("old; over\n#           two lines", "new")
+
+
+def test_a_first_cost_stands_below_the_hardware():
+    without = HEAD.replace("# Cost:     old; over\n#           two lines\n", "")
+    assert with_cost(without, "# Cost:     new\n") == HEAD.replace("old; over\n#           two lines", "new")
