@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import re
 import shlex
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from harness.cli.main import COMMANDS as KNOWN
 from harness.config.cell import Cell
 from harness.config.experiments import CONF, listing
 
@@ -18,12 +21,30 @@ COMMANDS = re.findall(r"python -m harness ([^`#\n]*)", README)
 LINKS = re.findall(r"\]\(([^)#]+)\)", README)
 
 
+def settings_of(command):
+    """The names of the settings that a command has beside those of a cell."""
+    module = importlib.import_module(f"harness.cli.{command}")
+    kinds = [
+        each for each in vars(module).values() if dataclasses.is_dataclass(each) and each.__module__ == module.__name__
+    ]
+    return {field.name for kind in kinds for field in dataclasses.fields(kind)}
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_command_composes_to_cells(command):
+def test_the_command_is_understood(command):
     words = shlex.split(command)
     if words[0] == "list":
         assert listing(words[1])
-        return
+    elif words[0] in ("store", "cells"):
+        assert importlib.import_module(f"harness.cli.{words[0]}")._options(words[1:])
+    elif words[0] in set(KNOWN) - {"run", "plan"}:
+        assert {word.partition("=")[0] for word in words[1:]} <= settings_of(words[0])
+    else:
+        assert words[0] in ("plan", "…") or words[0].startswith(("+", "-")) or "=" in words[0]
+        assert_it_composes_to_cells(words)
+
+
+def assert_it_composes_to_cells(words):
     overrides = [word for word in words if "=" in word]
     jobs: list[list[str]] = [[]]
     for override in overrides:
