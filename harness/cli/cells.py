@@ -1,4 +1,4 @@
-"""``python -m harness.config.cell show <id>`` and ``diff <a> <b>``: what cells are made of, and why two of them differ."""
+"""``python -m harness cells show <id>`` and ``cells diff <a> <b>``: what a cell is made of; why two differ."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.cli.store import add_results_dir
+from harness.cli.results_folder import add_results_dir
 from harness.errors import UserError
 from harness.store import cell_folders
 

@@ -1,7 +1,7 @@
-"""``python -m harness claims paper=keydiff``: every claim of a paper, and what became of it in the rows at hand.
+"""``python -m harness claims paper=keydiff``: the verdict on every claim of a paper, from the rows at hand.
 
-``results_dir=<folder>`` reads other rows, ``scale=full`` asks for the paper's own models, budgets and blocks instead of
-letting the testbed stand for them (``scale=mini``). Without ``paper=`` all five are shown.
+``results_dir=<folder>`` reads other rows. ``scale=full`` tests at the paper's own models, budgets and blocks; at
+``scale=mini`` the testbed stands for them. Without ``paper=`` all five papers are shown.
 """
 
 from __future__ import annotations

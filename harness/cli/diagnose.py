@@ -1,9 +1,8 @@
-"""``python -m harness diagnose what=[kept,coverage] model=… policy=… task=…``: look inside one cell.
+"""``python -m harness diagnose what=[kept,coverage] model=… policy=… task=…``: what a policy does inside one cell.
 
-Takes every setting of ``python -m harness``; ``limit`` is 1 sample where none is given. Frames go to
-``<results_dir>/diagnostics/<cell>/<diagnostic>/<sample>.parquet``, the prompt's tokens as text beside them. Tasks that
-generate are diagnosed on the dense model's own answer, fed token by token, so that all policies are compared on the
-same tokens.
+Takes every setting of ``python -m harness run``; ``limit`` is 1 sample by default. Frames are written to
+``<results_dir>/diagnostics/<cell>/<diagnostic>/<sample>.parquet``, the prompt's tokens as text beside them. For tasks
+that generate, the dense model's own answer is fed token by token, so that all policies see the same tokens.
 """
 
 from __future__ import annotations

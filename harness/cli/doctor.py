@@ -1,26 +1,29 @@
-"""``python -m harness doctor``: what will work on this machine, what will not, and what to do about it.
+"""``python -m harness doctor``: what works on this machine, what does not, and how to fix it.
 
-Loads nothing at its top, so that it can also say which package is missing.
+Imports no package of others at its top, so that it can say which one is missing.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import importlib.metadata
 import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from harness.cli.results_folder import add_results_dir
 
 State = Literal["ok", "no", "FAIL"]  # FAIL: without it nothing works
 GIB = 2**30
 SECONDS_FOR_THE_HUB = 4
 NEEDED = ("torch", "transformers", "hydra", "omegaconf", "pandas", "pyarrow", "numpy", "rich")
-EXTRAS = {  # what cannot be done without it, by module; and how it is installed
+EXTRAS = {  # by module: what needs it, and the extra that installs it
     "wandb": ("logger=wandb", "wandb"),
     "lm_eval": ("task=lm_eval/… and python -m harness lm_eval", "lm-eval"),
     "ray": ("launcher=ray", "ray"),
@@ -34,7 +37,7 @@ EXTRAS = {  # what cannot be done without it, by module; and how it is installed
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One line: what was looked at, how it stands, and what follows from that."""
+    """One line of the output: what was checked, its state, and the consequence."""
 
     state: State
     what: str
@@ -46,23 +49,30 @@ class CheckResult:
         return f"{self.state:<5}{self.what:<20}{self.words}"
 
 
-def main(results_dir: str = "results") -> int:
-    """Print all findings. 0 = something works, 1 = nothing does."""
+def main(words: Sequence[str] = ()) -> int:
+    """Print every check. Exit code 0 = the quick start will run, 1 = nothing will."""
     found = []
-    for finding in findings(Path(results_dir)):
-        found.append(finding)
-        print(finding.line, flush=True)
-    failed = [finding for finding in found if finding.state == "FAIL"]
-    lacking = [finding.what for finding in found if finding.state == "no"]
+    for check in checks(_results_dir(words)):
+        found.append(check)
+        print(check.line, flush=True)
+    failed = [check.what for check in found if check.state == "FAIL"]
+    lacking = [check.what for check in found if check.state == "no"]
     if failed:
-        print(f"\nNothing can be run until this is mended: {', '.join(finding.what for finding in failed)}.")
+        print(f"\nNothing can run until this is fixed: {', '.join(failed)}.")
         return 1
     print("\nThe quick start will run: python -m harness" + (f". Without: {', '.join(lacking)}." if lacking else "."))
     return 0
 
 
-def findings(results_dir: Path) -> Iterator[CheckResult]:
-    """Everything that is looked at, the needed first; after a failure only what does not depend on it."""
+def _results_dir(words: Sequence[str]) -> Path:
+    parser = argparse.ArgumentParser(prog="python -m harness doctor", description=__doc__)
+    add_results_dir(parser)
+    folder: Path = parser.parse_args(list(words)).results_dir
+    return folder
+
+
+def checks(results_dir: Path) -> Iterator[CheckResult]:
+    """All checks, the necessary packages first; without them no other check is made."""
     yield CheckResult("ok", "python", f"{sys.version.split()[0]} ({sys.executable})")
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
@@ -90,9 +100,10 @@ def _device() -> CheckResult:
         return CheckResult(
             "ok", "device", f"cuda: {count} × {name}, {room[0] / GIB:.0f} of {room[1] / GIB:.0f} GiB free on the first"
         )
-    native = importlib.import_module("harness.config.model").native
+    from harness.config.model import has_native_dtype
+
     words = f"cpu, {torch.get_num_threads()} threads: enough for the testbed; 3B models and larger want CUDA"
-    if not native(torch.bfloat16, "cpu"):
+    if not has_native_dtype(torch.bfloat16, "cpu"):
         words += "; no instructions for bfloat16: use model.dtype=float32"
     return CheckResult("ok", "device", words)
 
@@ -107,30 +118,29 @@ def _memory() -> CheckResult:
 
 
 def _shipped_model() -> CheckResult:
-    """One short generation under a policy: the engine, the model and the policies all have to work for it."""
+    """One short generation under a policy: it needs the engine, the model and the policies."""
     try:
-        said = _generation()
-    except Exception as error:  # whatever it is, this is the place that says so
+        generation = _generation()
+    except Exception as error:  # of any kind: reporting it is what this check is for
         return CheckResult("FAIL", "testbed", f"{type(error).__name__}: {' '.join(str(error).split())}")
     return CheckResult(
-        "ok", "testbed", f"the shipped model generates under keydiff with {said.ledger.slots_kept_max} slots"
+        "ok", "testbed", f"the shipped model generates under keydiff with {generation.ledger.slots_kept_max} slots"
     )
 
 
 def _generation() -> Any:
     transformers = importlib.import_module("transformers")
-    generating = importlib.import_module("harness.api.generate")
+    from harness.api.generate import generate
+
     folder = Path(__file__).parents[1] / "testbed"
     importlib.import_module("transformers.utils.logging").disable_progress_bar()
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    return generating.generate(
-        model, tokenizer, "Call me Ishmael. " * 20, "keydiff", 24, max_new_tokens=2, block_size=8
-    )
+    return generate(model, tokenizer, "Call me Ishmael. " * 20, "keydiff", 24, max_new_tokens=2, block_size=8)
 
 
 def _disk(what: str, folder: Path) -> CheckResult:
-    """Room and right to write, in the nearest folder that exists."""
+    """Free space and permission to write, in the nearest folder that exists."""
     nearest = next(each for each in [folder.resolve(), *folder.resolve().parents] if each.exists())
     free = shutil.disk_usage(nearest).free
     if not os.access(nearest, os.W_OK):
@@ -153,7 +163,7 @@ def _hub() -> Iterator[CheckResult]:
 
 
 def _unreachable(address: str) -> str:
-    """Why nobody answers there; empty where somebody does, whatever the answer."""
+    """Why the server did not answer; empty where it did, with any status."""
     request = importlib.import_module("urllib.request")
     errors = importlib.import_module("urllib.error")
     try:
@@ -166,17 +176,15 @@ def _unreachable(address: str) -> str:
 
 
 def _models() -> Iterator[CheckResult]:
-    """Which of the configured models lie on this disk."""
-    listing, files = (
-        importlib.import_module("harness.config.experiments"),
-        importlib.import_module("harness.config.model_files"),
-    )
-    yaml = importlib.import_module("yaml")
-    settings = [
-        yaml.safe_load((listing.CONF / "model" / f"{name}.yaml").read_text()) for name in listing.names("model")
-    ]
+    """Which of the configured models are on this disk."""
+    import yaml
+
+    from harness.config.experiments import CONF, option_names
+    from harness.config.model_files import cached_commit, model_folder
+
+    settings = [yaml.safe_load((CONF / "model" / f"{name}.yaml").read_text()) for name in option_names("model")]
     paths = {each["name"]: each["path"] for each in settings if each["path"]}
-    here = [n for n, path in paths.items() if files.folder_of(path) or files.cached_commit(path, None)]
+    here = [n for n, path in paths.items() if model_folder(path) or cached_commit(path, None)]
     yield CheckResult("ok", "models here", ", ".join(here) or "none")
     if absent := [name for name in paths if name not in here]:
         example = paths[absent[0]]
@@ -184,7 +192,7 @@ def _models() -> Iterator[CheckResult]:
 
 
 def _data() -> Iterator[CheckResult]:
-    """Which data sets are carried, fetched or missing, by group."""
+    """Which data sets are shipped, fetched or missing, by group."""
     data = importlib.import_module("tasks.data")
     base = importlib.import_module("tasks.base")
 

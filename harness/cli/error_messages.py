@@ -1,4 +1,4 @@
-"""Every command's way out: what a user can mend ends in one sentence on stderr and exit code 2, not in a traceback."""
+"""User errors end in one sentence on stderr and exit code 2, not in a traceback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.config.compose import unknown_option, unreadable_overrides
 
 @contextmanager
 def errors_in_plain_words() -> Iterator[None]:
-    """Run a command's body; exit code 2 for bad input, 130 for Ctrl-C. Anything else is our own mistake."""
+    """Run a command's body; exit code 2 for user errors, 130 for Ctrl-C. Any other exception is a bug of ours."""
     try:
         yield
     except USER_ERRORS as error:
@@ -26,7 +26,7 @@ def errors_in_plain_words() -> Iterator[None]:
         _stop(unknown_option(error))
     except (HydraException, OmegaConfBaseException) as error:
         _stop(unreadable_overrides(str(error)))
-    except BrokenPipeError:  # whoever reads our lines (head, less) has seen enough
+    except BrokenPipeError:  # the reader (head, less) has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         if error.errno == errno.ENOSPC:

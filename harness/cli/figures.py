@@ -1,8 +1,8 @@
 """``python -m harness figures paper=keydiff scale=mini``: the diagnostics that a paper's figures and tables show.
 
-What is stored already is not computed again. ``paper=all`` is every paper, ``item=figure_4`` one figure of one;
-``draw=<folder>`` also writes every figure there as SVG and PNG. All other settings are those of ``python -m harness``
-(``model=…``, ``results_dir=…``).
+What is stored is not computed again. ``paper=all`` is every paper, ``item=figure_4`` one figure; ``draw=<folder>`` also
+draws every figure there as SVG and PNG. All other settings are those of ``python -m harness run`` (``model=…``,
+``results_dir=…``).
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ from tasks.base import TaskError
 
 @dataclass
 class Planned:
-    """One model's part. ``largest``: bytes of the greatest single sample beside the weights."""
+    """The plan of one model. ``largest``: bytes of the largest single sample, weights not included."""
 
     model: ModelSpec
     cells: int = 0
@@ -82,7 +82,7 @@ def show(configs: Sequence[DictConfig]) -> None:
 
 
 def planned(configs: Sequence[DictConfig]) -> list[Planned]:
-    """By model. Cells whose model and data are here are counted exactly, reference lines included."""
+    """By model. Cells whose model and data are here are counted exactly, baselines included."""
     prompts = Prompts(configs[0].limit)
     here, absent = _divided(configs)
     parts: dict[ModelSpec, Planned] = {}
@@ -101,7 +101,7 @@ def planned(configs: Sequence[DictConfig]) -> list[Planned]:
 
 
 def _divided(configs: Sequence[DictConfig]) -> tuple[list[DictConfig], list[Mapping[str, Any]]]:
-    """Configurations whose model and data are on this machine, and those (plain) that lack either."""
+    """Configurations whose model and data are on this machine, and the others as plain dicts."""
     here: list[DictConfig] = []
     absent: list[Mapping[str, Any]] = []
     for config in configs:
@@ -142,7 +142,7 @@ def _exactly(cells: Sequence[Cell], store: Store, prompts: Prompts, parts: dict[
         part.samples += len(found.jobs)
         part.present += found.present
         memory = allowed_bytes(torch.device("cpu"))
-        for wave in (wave for batch in found.batches(memory) for wave in found.of(batch).waves(memory)):
+        for wave in (wave for batch in found.batches(memory) for wave in found.with_jobs(batch).waves(memory)):
             part.work += estimate_work([(row, job.cell.prompting) for job in wave for row in job.rows])
         loads = [job.loaded_on(MemoryLoad(found.footprint), found.shape).bytes for job in found.jobs]
         part.largest = max([part.largest, *loads])
@@ -161,7 +161,7 @@ def _by_published_lengths(
             cell = Cell.parse({**config, "policy": policy, "task": task, "model": testbed})
             samples, tokens = published_lengths(cell.task.label)
             new = getattr(cell.task, "max_new_tokens", None) or 128
-            slots = 0 if cell.policy.is_dense else cell.budget.of(tokens, new, [tokens])
+            slots = 0 if cell.policy.is_dense else cell.budget.slots_for(tokens, new, [tokens])
             row = Request(range(tokens), cell.policy, slots, new if cell.task.mode == "generate" else 0)
             rows[model, cell.task.label][cell.policy.name, slots, cell.prompting] = (row, cell.prompting)
     for (model, label), members in rows.items():

@@ -1,8 +1,8 @@
 """``python -m harness profile model=… kind=r|r2 out=…``: measure the heads of a model for HeadKV.
 
-Every setting of ``python -m harness`` that says which model and which needles holds here too: ``model.path``,
-``task.lengths``, ``task.depths``, ``task.repeats``, ``limit``, ``device``. The seed is 1 where none is given, so that
-the needles are not those that policies are tested on.
+Takes the settings of ``python -m harness run`` that choose the model and the needles: ``model.path``, ``task.lengths``,
+``task.depths``, ``task.repeats``, ``limit``, ``device``. The seed is 1 by default, so that the needles are not those
+that policies are tested on.
 """
 
 from __future__ import annotations

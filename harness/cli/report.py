@@ -1,8 +1,8 @@
-"""``python -m harness report paper=keydiff``: a paper's tables, figures and claims beside ours, as one folder.
+"""``python -m harness report paper=keydiff``: a paper's tables, figures and claims beside ours, in one folder.
 
-``paper=all`` writes every paper's and ``paper=ours`` what only we show. ``results_dir=<folder>`` reads other rows,
-``out=<folder>`` writes elsewhere than ``<results_dir>/reports``. ``scale=mini`` (the testbed stands for the paper's models)
-or ``scale=full`` (nothing stands for anything).
+``paper=all`` writes the report of every paper, ``paper=ours`` the comparisons that no paper makes.
+``results_dir=<folder>`` reads other rows, ``out=<folder>`` writes elsewhere than ``<results_dir>/reports``. At
+``scale=mini`` the testbed stands for the papers' models; at ``scale=full`` nothing is replaced.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""``python -m harness site``: a folder of pages over everything in a results folder, to be opened without a network.
+"""``python -m harness site``: the results site, a folder of pages that opens without a network.
 
-``results_dir=<folder>`` reads other rows, ``out=<folder>`` writes elsewhere than ``<results_dir>/site``, ``scale=full``
-reads the papers' claims at the papers' own models and budgets (`python -m harness claims`).
+``results_dir=<folder>`` reads other rows, ``out=<folder>`` writes elsewhere than ``<results_dir>/site``. ``scale=full``
+tests the papers' claims at the papers' own models and budgets.
 """
 
 from __future__ import annotations

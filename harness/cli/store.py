@@ -1,4 +1,4 @@
-"""``python -m harness store status|gc|export|pack|verify|rebuild``: looking after a results folder."""
+"""``python -m harness store status|gc|export|pack|verify|rebuild``: maintenance of a results folder."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from harness.cli.results_folder import add_results_dir
 from harness.errors import UserError
 from harness.store import maintenance, work_files
 from harness.store import store as manifest
@@ -120,25 +121,6 @@ def _rebuild(store: Store, options: argparse.Namespace) -> int:
     store.remember()
     print(f"The manifest of {store.root} has been made from its parts.")
     return 0
-
-
-def add_results_dir(parser: argparse.ArgumentParser) -> None:
-    """The one setting of these commands, written as everywhere: ``results_dir=<folder>``."""
-    parser.add_argument(
-        "results_dir",
-        nargs="?",
-        type=_results_dir,
-        default=Path("results"),
-        metavar="results_dir=<folder>",
-        help="where the runs are (default: results)",
-    )
-
-
-def _results_dir(word: str) -> Path:
-    name, _, value = word.partition("=")
-    if name != "results_dir" or not value:
-        raise argparse.ArgumentTypeError(f"'{word}' is not a setting: write results_dir=<folder>")
-    return Path(value)
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:

@@ -1,6 +1,6 @@
-"""``python -m harness support``: which policy works in which regime, which parts combine, and why not.
+"""``python -m harness support``: writes docs/support.md, what works with what, from the code itself.
 
-Written to docs/support.md from the code itself; a test holds the file against it.
+A test compares the file with the code.
 """
 
 from __future__ import annotations

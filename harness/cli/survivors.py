@@ -1,10 +1,10 @@
-"""``python -m harness survivors policy=keydiff,h2o,random budget=25% task=niah``: what the survivor viewer shows.
+"""``python -m harness survivors policy=keydiff,h2o,random budget=25% task=niah``: data of the site's survivor viewer.
 
-Feeds one sample to several policies, the dense model's own answer behind the prompt, and stores when each head lets go
-of each token: ``<results_dir>/diagnostics/<cell>/survivors/<sample>.parquet``, the columns of the diagnostic
-``survivors`` (docs/diagnostics.md) with ``text``, what a token is in its place. Takes every setting of
-``python -m harness``; values joined by commas are crossed. ``sample=<id>`` chooses the sample, else the first ``limit``
-(one where none is given) are taken.
+Feeds one sample to several policies, with the dense model's own answer after the prompt, and stores when each head
+evicts each token: ``<results_dir>/diagnostics/<cell>/survivors/<sample>.parquet``, the columns of the diagnostic
+``survivors`` (docs/diagnostics.md) and ``text``, the token at its position. Takes every setting of
+``python -m harness run``; values joined by commas are crossed. ``sample=<id>`` chooses the sample; without it the first
+``limit`` samples are taken (1 by default).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SurvivorSettings:
 
 
 def main(words: Sequence[str]) -> None:
-    """Watch and write. Raises the errors of `harness.config.cell.USER_ERRORS`, before any weights are loaded where it can."""
+    """Run and write. Raises the errors of `USER_ERRORS`, where possible before any weights are loaded."""
     own, overrides = parse_known(SurvivorSettings, words, "survivors", __doc__)
     sample, configs = own.sample, _composed(overrides)
     first = configs[0]

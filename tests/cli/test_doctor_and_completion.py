@@ -19,7 +19,7 @@ def quick(monkeypatch):
 
 
 def said(capfd, results_dir) -> tuple[int, str]:
-    code = doctor.main(str(results_dir))
+    code = doctor.main([f"results_dir={results_dir}"])
     return code, capfd.readouterr().out
 
 

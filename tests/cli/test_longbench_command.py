@@ -12,8 +12,8 @@ from hydra import compose, initialize_config_dir
 from harness.cli import main
 from harness.config.experiments import CONF
 from harness.store.loading import load_rows
-from tasks.data.table import FIXTURES
-from tasks.longbench.subsets import ENGLISH
+from tasks.data.tables import FIXTURES
+from tasks.longbench_subsets import ENGLISH
 
 SMALL = ["policy=caote_snapkv", "budget=25%", "scale=mini", "references=[]"]
 
