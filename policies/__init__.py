@@ -4,8 +4,7 @@ Shape legend of the whole project: ``R`` rows, ``H`` KV heads, ``G`` query heads
 ``D`` head dim, ``L`` layers, ``T`` prompt tokens.
 """
 
-from policies.parts import Protect, Schedule
-from policies.policy import DENSE, Policy
+from policies.policy import DENSE, Policy, Protect, Schedule
 from policies.registry import CORRECTIONS, SCORERS, build, nearest
 from policies.scorer import Scorer
 from policies.view import CacheView, PolicyError

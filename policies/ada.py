@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from policies.pyramid import PrefixSchedule, check_pyramid, prefix_slots
-from policies.rounding import as_written
-from policies.selection import keep_best_of_each, priorities
+from policies.selection import as_written, keep_best_of_each, priorities
 from policies.view import CacheView, PolicyError
 
 Rounding = Literal["largest_remainder", "public_code"]

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from policies.parts import Schedule
+from policies.policy import Schedule
 from policies.scorer import SlotState
 from policies.selection import sortable
 from policies.view import CacheView, PolicyError

@@ -12,7 +12,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from policies.tiles import tiles
+from policies.scorer import tiles
 from policies.view import CacheView
 
 NEVER_EVICT_ABOVE = 1 - 1e-6  # a slot with all the mass: its removal is undefined, not free

@@ -15,10 +15,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from policies.parts import Schedule
-from policies.rounding import as_written
+from policies.policy import Schedule
 from policies.scorer import SlotState
-from policies.selection import keep_best_of_each, priorities
+from policies.selection import as_written, keep_best_of_each, priorities
 from policies.view import CacheView, PolicyError
 
 PUNCTUATION, HEAVY, WINDOW, FULL = 2, 3, 4, 5  # the first hybrid with it; special tokens are in all

@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from policies.shape import ModelShape
-from policies.view import PolicyError
+from policies.view import ModelShape, PolicyError
 
 
 @dataclass(frozen=True)

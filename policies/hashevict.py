@@ -13,7 +13,6 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from policies.death_times import death_times
 from policies.scorer import SlotState
 from policies.view import CacheView, PolicyError
 
@@ -93,7 +92,7 @@ class HashEvict:
     def deaths(self, view: CacheView, sinks: int, recent: int) -> Tensor:
         """(R, H, T): see `policies.scorer.Foresight`. All rows of the view have the same budget."""
         asking = self.asking(view.attention.queries("all"), view.arriving, view.layer)
-        return death_times(asking, self.codes(view.arriving, view.layer), view.budgets[0], sinks, recent, self)
+        return eviction_steps(asking, self.codes(view.arriving, view.layer), view.budgets[0], sinks, recent, self)
 
     def _majority(self, codes: Tensor) -> Tensor:
         """(R, H, G, T) to (R, H, 1, T)."""
@@ -124,3 +123,38 @@ def bits_set(codes: Tensor) -> Tensor:
 def _packed(signs: Tensor) -> Tensor:
     """(…, bits) bool to (…) int64."""
     return (signs.long() << torch.arange(signs.shape[-1], device=signs.device)).sum(-1)
+
+
+# The sequential prompt stage of HashEvict at batch speed (policies.md, 3.14 and 6.4).
+#
+# Which key is evicted when depends on the layer's queries and keys, never on attention. So the loop "evict, append" runs
+# on hash codes alone and notes each key's death; one attention call with the mask j <= t < death[j] then equals the
+# token-by-token run.
+
+
+NEVER = torch.iinfo(torch.int64).max
+_BEYOND = 1 << 28  # more than any position
+
+
+def eviction_steps(asking: Tensor, codes: Tensor, budget: int, sinks: int, recent: int, scorer: HashEvict) -> Tensor:
+    """The step that evicts each token, (R, H, T) int64; `NEVER` for survivors.
+
+    ``asking`` (R, H, A, T) and ``codes`` (R, H, T) int64: what every token asks with, and its key's code
+    (`HashEvict.asking`, `HashEvict.codes`). The first ``budget`` tokens fill the cache; token t then evicts one of the
+    cached before it enters. Protected are positions below ``sinks`` and t - ``recent`` … t - 1; where nothing else is
+    cached, the oldest recent token goes, and of sinks alone the newest (1.3-2).
+    """
+    total = codes.shape[-1]
+    deaths = torch.full_like(codes, NEVER)
+    alive = torch.arange(min(budget, total), device=codes.device).expand(*codes.shape[:2], -1).clone()
+    cached = codes[..., :budget].clone()
+    for now in range(budget, total):
+        distance = scorer.distance(asking[..., now : now + 1], cached.unsqueeze(-2))[..., 0, :]
+        urgency = distance * _BEYOND + (_BEYOND - 1 - alive)  # on equal distance the older token
+        urgency = torch.where(alive >= now - recent, -1 - alive, urgency)
+        urgency = torch.where(alive < sinks, alive - 2 * _BEYOND, urgency)
+        victim = urgency.argmax(-1, keepdim=True)
+        deaths.scatter_(-1, alive.gather(-1, victim), now)
+        alive.scatter_(-1, victim, now)
+        cached.scatter_(-1, victim, codes[..., now : now + 1])
+    return deaths

@@ -11,9 +11,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from policies.rounding import largest_remainder
-from policies.shape import ModelShape
-from policies.view import CacheView, PolicyError
+from policies.selection import largest_remainder
+from policies.view import CacheView, ModelShape, PolicyError
 
 Rounding = Literal["largest_remainder", "public_code"]
 Importance = tuple[tuple[float, ...], ...]  # (L, H·G): mean score of each query head, layer by layer

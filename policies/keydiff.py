@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from policies.scorer import Stateless
-from policies.tiles import tiles_of_copies
+from policies.scorer import Stateless, tiles_of_copies
 from policies.view import CacheView, PolicyError
 
 Anchor = Literal["mean_normed", "mean", "median", "pairwise"]

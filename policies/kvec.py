@@ -9,12 +9,10 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Tensor
 
-from policies.rounding import as_written
 from policies.scorer import Stateless
-from policies.selection import keep_best_of_each, priorities
-from policies.shape import ModelShape
+from policies.selection import as_written, keep_best_of_each, priorities
 from policies.snapkv import Pooling, pool_neighbours
-from policies.view import CacheView, PolicyError
+from policies.view import CacheView, ModelShape, PolicyError
 
 Criterion = Literal["std", "entropy"]
 Override = Literal["inf", "one"]

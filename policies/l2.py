@@ -8,8 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from policies.scorer import Stateless
-from policies.tiles import tiles_of_copies
+from policies.scorer import Stateless, tiles_of_copies
 from policies.view import CacheView
 
 

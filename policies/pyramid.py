@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
-from policies.rounding import as_written, largest_remainder
+from policies.selection import as_written, largest_remainder
 from policies.view import CacheView, PolicyError
 
 PrefixSchedule = Literal["exact", "public_code"]

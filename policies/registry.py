@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from policies.ada import AdaKV
-from policies.allocator import Allocator, SkipLayers
 from policies.buzz import Buzz
 from policies.caote import CAOTE, Correction, FastCAOTE
 from policies.fastgen import FastGen
@@ -20,13 +19,13 @@ from policies.keydiff import KeyDiff
 from policies.kvec import KVec
 from policies.l2 import L2
 from policies.oracle import Oracle
-from policies.parts import Protect, Schedule
-from policies.policy import Policy, PromptStage
+from policies.policy import Policy, PromptStage, Protect, Schedule
 from policies.pyramid import PyramidKV
 from policies.random import Random
 from policies.recency import Recency
 from policies.scissorhands import Scissorhands
 from policies.scorer import Scorer
+from policies.selection import Allocator, SkipLayers
 from policies.snapkv import SnapKV
 from policies.structure import StructuralPolicy, Structure
 from policies.tova import TOVA

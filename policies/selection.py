@@ -6,10 +6,17 @@ integer keys that are unique within a head, so the answer is the same on every d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from math import floor
+from typing import ClassVar, Protocol
+
 import torch
 from torch import Tensor
 
-from policies.view import CacheView
+from policies.view import CacheView, ModelShape
 
 _POSITION_BITS = 28  # sequences up to 268 million tokens
 _TIER_SHIFT = 60
@@ -60,3 +67,67 @@ def keep_best_of_each(priority: Tensor, view: CacheView, targets: Tensor) -> Ten
     filled_first = torch.where(view.filled, priority, -1)
     rank = filled_first.argsort(dim=-1, descending=True).argsort(dim=-1)
     return (rank < targets) & view.filled
+
+
+# Allocators: how many slots each layer and KV head gets out of one nominal budget.
+
+
+class Allocator(Protocol):
+    """A frozen dataclass. Uniform allocation is the absence of one."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether all layers and heads together never hold more than the nominal budget times their number."""
+        ...
+
+    def targets(self, view: CacheView, scores: Tensor, protected: Tensor) -> Tensor:
+        """(R, H, 1) int64: slots for each head of this layer, protected ones included.
+
+        ``scores`` (R, H, N) after the value correction, ``protected`` (R, H, N) bool. The engine's budget
+        (``view.budgets``) is the average per layer and head.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class SkipLayers:
+    """Some layers keep everything (the original L2 method skips the first two; policies.md 3.13)."""
+
+    layers: tuple[int, ...] = (0, 1)
+    exact: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", tuple(self.layers))
+
+    def reason_against_model(self, shape: ModelShape) -> str:
+        """A layer that does not exist would be skipped in silence."""
+        missing = [layer for layer in self.layers if not 0 <= layer < shape.layers]
+        if not missing:
+            return ""
+        return (
+            f"skip_layers names layer {missing[0]}, but this model has layers 0 to {shape.layers - 1}: "
+            "correct policy.allocator.layers."
+        )
+
+    def targets(self, view: CacheView, scores: Tensor, protected: Tensor) -> Tensor:
+        """The budget, or all slots in a skipped layer."""
+        own = view.lengths if view.layer in self.layers else view.budgets
+        return view.per_row(own).expand(*scores.shape[:2], 1)
+
+
+# Shares of slots become whole slots: exactly, the same on every machine.
+
+
+@cache
+def as_written(number: float) -> Fraction:
+    """The decimal that the user wrote: 0.29 is 29/100, so that 0.29 x 100 is 29 and not 28.999999999999996."""
+    return Fraction(str(number))
+
+
+def largest_remainder(shares: Sequence[Fraction], total: int) -> tuple[int, ...]:
+    """Whole numbers nearest to the shares whose sum is ``total``; of equal remainders the first goes up."""
+    whole = [floor(share) for share in shares]
+    by_remainder = sorted(range(len(shares)), key=lambda i: (whole[i] - shares[i], i))
+    for i in by_remainder[: total - sum(whole)]:
+        whole[i] += 1
+    return tuple(whole)

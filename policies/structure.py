@@ -8,8 +8,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from policies.parts import Schedule
-from policies.policy import Policy
+from policies.policy import Policy, Schedule
 from policies.scorer import SlotState
 from policies.view import CacheView, PolicyError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -100,3 +100,24 @@ class CacheView:
         if self.made_once is not None:
             return self.made_once(numbers)
         return self.positions.new_tensor(numbers).long().view(-1, 1, 1)
+
+
+# What a policy may have to know of a model before any weights are there.
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """Layers, and heads in each of them."""
+
+    layers: int
+    kv_heads: int
+    query_heads: int
+
+
+@runtime_checkable
+class Fitted(Protocol):
+    """A part of a policy that does not work on every model. Parts that do leave the method out."""
+
+    def reason_against_model(self, shape: ModelShape) -> str:
+        """Why it cannot work on such a model, as a sentence with the remedy; empty where it can."""
+        ...

@@ -18,10 +18,9 @@ from pathlib import Path
 
 from scripts.fetching.checks import verified
 from scripts.fetching.sources import Source, opened
-from tasks.base import TaskError
-from tasks.checks import nearest
+from tasks.base import TaskError, nearest
 from tasks.data import CATALOGUE, DataSet
-from tasks.data.table import CARRIED, FETCHED
+from tasks.data.tables import CARRIED, FETCHED
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

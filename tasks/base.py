@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+import hashlib
+import importlib
+import inspect
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 Mode = Literal["generate", "perplexity", "continuations"]
 WHOLE_CONTEXT = 2**31  # for `Sample.longest`: cut only what the model has no positions for
@@ -116,3 +122,93 @@ class Task:
     def score_continuations(self, sample: Sample, likelihoods: Sequence[Likelihood]) -> Mapping[str, float]:
         """Each metric of ``metrics`` for the likelihood of each continuation; mode "continuations" only."""
         raise TaskError(f"{self.label} asks for no likelihoods (mode {self.mode}), so there is nothing to score.")
+
+
+# What every task says about a parameter it cannot accept: sentences with the task, the field and a way out.
+
+
+Item = TypeVar("Item")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The sentence that offers known names for an unknown one, the nearest first."""
+    options = sorted(known)
+    close = difflib.get_close_matches(name, options, n=3, cutoff=0.6)
+    return f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(options)}."
+
+
+def whole(where: str, value: object, low: int, high: int | None = None) -> int:
+    """``value`` as an int from ``low`` to ``high``; ``where`` names the task and the field."""
+    span = f"of {low} or more" if high is None else f"from {low} to {high}"
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TaskError(f"{where} must be a whole number {span}; got {value!r}.") from None
+    if number < low or (high is not None and number > high):
+        raise TaskError(f"{where} must be a whole number {span}; got {number}.")
+    return number
+
+
+def listed(where: str, values: Iterable[Item]) -> tuple[Item, ...]:
+    """``values``, any sequence, as a tuple."""
+    try:
+        return tuple(values)
+    except TypeError:
+        raise TaskError(f"{where} must be a list in brackets; got {values!r}.") from None
+
+
+def grid(where: str, values: Iterable[int], low: int, high: int | None = None) -> tuple[int, ...]:
+    """``values`` as a tuple of distinct ints from ``low`` to ``high``, in the order given."""
+    return distinct(where, tuple(whole(f"Each of {where}", item, low, high) for item in listed(where, values)))
+
+
+def distinct(where: str, items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """``items`` unchanged, if there are any and none is repeated (a repeated one would repeat sample ids)."""
+    if not items:
+        raise TaskError(f"{where} is empty, so the task has no samples; give at least one.")
+    for index, item in enumerate(items):
+        if item in items[:index]:
+            raise TaskError(f"{where} lists {item} twice; give each once.")
+    return items
+
+
+# Content hashes of what a task is made of besides its fields: data, prompts, scoring code.
+
+
+def texts_hash(*texts: str) -> str:
+    """16 hex digits of texts in this order."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(f"{len(text)}:{text}".encode())
+    return digest.hexdigest()[:16]
+
+
+def files_hash(*files: Path) -> str:
+    """16 hex digits of names and contents, in the order of the names."""
+    digest = hashlib.sha256()
+    for file in sorted(files, key=lambda file: file.name):
+        content = file.read_bytes()
+        digest.update(f"{file.name}:{len(content)}:".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def sources_hash(*functions: Callable[..., object]) -> str:
+    """16 hex digits of the source files in which these functions stand."""
+    return files_hash(*{Path(inspect.getfile(function)) for function in functions})
+
+
+# Packages that only some scores need: imported when a score first asks for them.
+
+
+def import_package(module: str, distribution: str, purpose: str) -> Any:
+    """The imported ``module`` of the PyPI ``distribution``.
+
+    Raises `TaskError` with the command that installs it, where it is absent.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise TaskError(
+            f"{purpose} needs the package {distribution}, which cannot be imported here ({error}): "
+            f"install it with 'pip install {distribution}'."
+        ) from error

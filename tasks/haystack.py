@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import math
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
+from pathlib import Path
+
+from tasks.base import TaskError, files_hash, texts_hash
 
 # Finer than whitespace: "this—that" may be cut after "this", so that the token count is met closely.
 PIECE = re.compile(r"\w+(?:[’'\-]\w+)*|[^\w\s]+")
@@ -91,3 +95,109 @@ def most_that_fit(measure: Callable[[int], int], limit: int, low: int, high: int
         slope = max((tokens - base) / (guess - start), 0.1)
         guess += math.floor((limit - tokens) / slope)
     return low
+
+
+# The held-out novels that tasks read from. `books/PROVENANCE.md` gives their origin and licence.
+
+
+BOOKS = tuple(sorted(Path(__file__).with_name("books").glob("*.txt.gz")))
+GAP = re.compile(r"\n\n+(?=\S)")
+
+
+@dataclass(frozen=True)
+class Novel:
+    """One book: paragraphs separated by one blank line, chapters by two."""
+
+    name: str
+    text: str
+
+    def paragraph(self, near: int) -> int:
+        """The character offset where the first paragraph after ``near`` starts; 0 when none follows."""
+        gap = GAP.search(self.text, near)
+        return gap.end() if gap else 0
+
+
+@cache
+def novels() -> tuple[Novel, ...]:
+    """All held-out novels, by name."""
+    return tuple(Novel(path.name.removesuffix(".txt.gz"), _read_novel(path)) for path in BOOKS)
+
+
+def _read_novel(path: Path) -> str:
+    return gzip.decompress(path.read_bytes()).decode("utf-8")
+
+
+def passage(book: int, offset: int, characters: int) -> str:
+    """``characters`` of running text from ``offset`` of novel number ``book``.
+
+    Where that novel ends the next one goes on; shorter only when all novels together are.
+    """
+    shelf = novels()
+    text = shelf[book].text[offset : offset + characters]
+    for step in range(1, len(shelf)):
+        if len(text) >= characters:
+            break
+        following = shelf[(book + step) % len(shelf)].text
+        text += "\n\n" + following[: max(0, characters - len(text) - 2)]
+    return text
+
+
+# What haystacks are cut from: the carried novels, or a folder of the user's text files.
+
+
+NOVELS = "novels"
+
+
+@dataclass(frozen=True)
+class HaystackTexts:
+    """Texts in the order of their names; behind the last one stands the first again."""
+
+    texts: tuple[Novel, ...]
+
+    def running(self, text: int, offset: int, characters: int) -> str:
+        """``characters`` of running text from ``offset`` of text number ``text``, repeated until long enough."""
+        parts, missing = [], characters
+        while missing > 0:
+            part = self.texts[text].text[offset : offset + missing]
+            parts.append(part)
+            missing -= len(part)
+            text, offset = (text + 1) % len(self.texts), 0
+        return "\n\n".join(parts)
+
+
+def haystack_texts(haystack: str) -> HaystackTexts:
+    """The novels, or every ``*.txt`` of a folder; `TaskError` for a folder without text, or a file without UTF-8."""
+    return HaystackTexts(novels()) if haystack == NOVELS else HaystackTexts(_folder(haystack, _stamps(haystack)))
+
+
+def haystack_hash(haystack: str) -> str:
+    """Content hash of what `shelf` gives."""
+    if haystack == NOVELS:
+        return files_hash(*BOOKS)
+    return texts_hash(*(part for text in haystack_texts(haystack).texts for part in (text.name, text.text)))
+
+
+def _stamps(haystack: str) -> tuple[tuple[Path, int], ...]:
+    folder = Path(haystack)
+    files = sorted(folder.glob("*.txt")) if folder.is_dir() else []
+    if not files:
+        raise TaskError(
+            f"needle.haystack={haystack} is no folder with text files (*.txt): give one, or {NOVELS} for the carried "
+            "novels. Paul Graham's essays may not be passed on; put your own copy there."
+        )
+    return tuple((file, file.stat().st_mtime_ns) for file in files)
+
+
+@lru_cache(maxsize=2)
+def _folder(haystack: str, stamps: tuple[tuple[Path, int], ...]) -> tuple[Novel, ...]:
+    return tuple(Novel(file.name, _read_text(file)) for file, _ in stamps)
+
+
+def _read_text(file: Path) -> str:
+    try:
+        text = file.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{file} is not UTF-8 (byte {error.start}). Convert it or take it out of the folder.") from None
+    if not text.strip():
+        raise TaskError(f"{file} is empty: take it out of the folder.")
+    return text

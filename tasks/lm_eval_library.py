@@ -20,14 +20,14 @@ WITHOUT_EFFECT = {"do_sample", "temperature", "top_p", "top_k"}  # once decoding
 
 
 @dataclass(frozen=True)
-class Generation:
+class GenerationSettings:
     """How a task wants text generated, greedily. ``until``: texts, any of which ends the answer."""
 
     until: tuple[str, ...]
     max_new_tokens: int  # tokens
 
     @staticmethod
-    def parse(task: str, settings: Mapping[str, Any]) -> Generation:
+    def parse(task: str, settings: Mapping[str, Any]) -> GenerationSettings:
         """From lm-eval's ``generation_kwargs``. Raises `TaskError` for anything but greedy decoding."""
         from lm_eval.models.utils import normalize_gen_kwargs
 
@@ -41,7 +41,7 @@ class Generation:
                 f"lm-eval task '{task}' asks for {asked}, and this engine decodes greedily: choose a task without it, "
                 "or override it where you run lm_eval (--gen_kwargs do_sample=False,temperature=0)."
             )
-        return Generation(until, new_tokens)
+        return GenerationSettings(until, new_tokens)
 
 
 @cache

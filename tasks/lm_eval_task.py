@@ -10,10 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tasks import revision
-from tasks.base import Likelihood, Mode, Sample, Task, TaskError, Tokenizer
-from tasks.checks import whole
-from tasks.lm_eval_library import FEWSHOT_SEED, Generation, load
+from tasks.base import Likelihood, Mode, Sample, Task, TaskError, Tokenizer, texts_hash, whole
+from tasks.lm_eval_library import FEWSHOT_SEED, GenerationSettings, load
 
 MODES: dict[str, Mode] = {
     "generate_until": "generate",
@@ -120,9 +118,9 @@ def _revision(of: LmEvalTask) -> dict[str, str]:
     scoring = {key: settings[key] for key in SCORED_BY if key in settings}
     asked = [(s.prompt, s.system, s.answer_prefix, s.continuations, s.until, s.max_new_tokens) for s in samples]
     return {
-        "data": revision.of_text(*(_plain(sample.details["doc"]) for sample in samples)),
-        "prompts": revision.of_text(*map(_plain, asked)),
-        "metrics": revision.of_text(version("lm_eval"), *of.metrics, _plain(scoring)),
+        "data": texts_hash(*(_plain(sample.details["doc"]) for sample in samples)),
+        "prompts": texts_hash(*map(_plain, asked)),
+        "metrics": texts_hash(version("lm_eval"), *of.metrics, _plain(scoring)),
     }
 
 
@@ -153,7 +151,7 @@ def _sample(of: LmEvalTask, task: Any, number: int, doc: Any) -> Sample:
         )
     asked |= contexts[0] if of.chat else {"prompt": contexts[0]}
     if of.mode == "generate":
-        generation = Generation.parse(str(of.task), requests[0].args[1])
+        generation = GenerationSettings.parse(str(of.task), requests[0].args[1])
         return Sample(
             references=_references(task.doc_to_target(doc), ()),
             until=generation.until,

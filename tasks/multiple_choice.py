@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, ClassVar
 
-from tasks import revision
-from tasks.base import Likelihood, Mode, Sample, Task, TaskError, Tokenizer
-from tasks.checks import nearest
-from tasks.data import revision_of, table
-from tasks.gsm8k.choices import LETTERS, derived
-from tasks.hashevict.subsets import checked_letter, letter_of
+from tasks.base import Likelihood, Mode, Sample, Task, TaskError, Tokenizer, files_hash, nearest
+from tasks.data import revision_of
+from tasks.data.tables import table
 from tasks.templates import FOLDER, fill, prompts
 
 DATASETS = {"medqa": "medqa/test", "gsm8k_mc": "gsm8k_mc/test", "gsm8k_mc_derived": "gsm8k/test"}
@@ -52,7 +52,7 @@ class MultipleChoice(Task):
         """The rows' file and the prompt."""
         return {
             "data": revision_of(DATASETS[self.dataset], self.data),
-            "prompts": revision.of_files(FOLDER / "medqa.yaml"),
+            "prompts": files_hash(FOLDER / "medqa.yaml"),
         }
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
@@ -82,6 +82,69 @@ class MultipleChoice(Task):
         if self.dataset == "medqa":
             return row, letter_of(row["label"], place)
         if self.dataset == "gsm8k_mc_derived":
-            row = derived(row["question"], row["answer"], index, place)
+            row = derived_choices(row["question"], row["answer"], index, place)
         fields = {"sent1": row["Question"]} | {f"ending{n}": row[letter] for n, letter in enumerate(LETTERS)}
         return fields, checked_letter(row["Answer"], place)
+
+
+# Multiple choice out of GSM8K's free test set, for where ``guipenedo/gsm8k-mc`` cannot be had (tasks.md 5.2).
+
+
+LETTERS = "ABCD"
+_RESULT = re.compile(r"<<[^<>]*=\s*(-?[\d.,/]+)\s*>>")
+_GOLD = re.compile(r"####\s*(-?[\d.,]+)")
+
+
+def derived_choices(question: str, solution: str, index: int, place: str) -> dict[str, str]:
+    """A row with the columns of ``gsm8k-mc``: Question, A, B, C, D, Answer.
+
+    The wrong answers are the first three distinct ones of: intermediate results of the solution, gold - 1, gold + 1,
+    gold x 2, gold / 2, gold + 10. ``index`` seeds the places. Scores do not compare with those of the paper's set.
+    Raises `TaskError`, with the row's ``place``, where the solution ends without a number.
+    """
+    found = _GOLD.search(solution)
+    gold = _number(found[1]) if found else None
+    if gold is None:
+        raise TaskError(f"{place}: the answer has no number after '####', so no choices can be derived from it.")
+    wrong: dict[Fraction, None] = {}
+    for number in _candidates(solution, gold):
+        if number != gold:
+            wrong[number] = None
+    choices = [gold, *list(wrong)[:3]]
+    random.Random(index).shuffle(choices)
+    named: Mapping[str, Fraction] = dict(zip(LETTERS, choices, strict=True))
+    answer = next(letter for letter, number in named.items() if number == gold)
+    return {"Question": question, "Answer": answer} | {letter: _written(number) for letter, number in named.items()}
+
+
+def _candidates(solution: str, gold: Fraction) -> Iterator[Fraction]:
+    for result in _RESULT.findall(solution):
+        number = _number(result)
+        if number is not None:
+            yield number
+    yield from (gold - 1, gold + 1, gold * 2, gold / 2, gold + 10)
+
+
+def _number(text: str) -> Fraction | None:
+    try:
+        return Fraction(text.replace(",", "").rstrip("."))
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def _written(number: Fraction) -> str:
+    return str(number.numerator) if number.denominator == 1 else f"{float(number):.10g}"
+
+
+def checked_letter(answer: str, place: str) -> str:
+    """The letter of a row with the columns of ``gsm8k-mc``."""
+    if answer not in list(LETTERS):
+        raise TaskError(f"{place}: column 'Answer' must be one of A, B, C, D; it is {answer!r}.")
+    return answer
+
+
+def letter_of(label: int, place: str) -> str:
+    """The letter of MedQA's number of the right option."""
+    if label not in range(len(LETTERS)):
+        raise TaskError(f"{place}: column 'label' must be a number from 0 to 3; it is {label}.")
+    return LETTERS[label]

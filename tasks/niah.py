@@ -1,19 +1,63 @@
-"""Needle in a haystack: one number to find among several in pages of a novel."""
+"""Needles: sentences that hide a four-digit number under a two-word key, and the questions that ask for it.
+
+Forms, adjectives and nouns are in `needles.json`, which names their origin. The testbed was trained on them:
+the question stands on a line of its own, and the answer follows it after one space.
+"""
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, product
+from pathlib import Path
 from typing import ClassVar
 
-from tasks import revision
-from tasks.base import Sample, Task, TaskError, Tokenizer
-from tasks.checks import distinct, grid, listed, nearest, whole
-from tasks.haystack import Haystack, most_that_fit
-from tasks.needles import FORMS, KEYS, WORDINGS, Fact, draw_facts
-from tasks.novels import BOOKS, novels, passage
+from tasks.base import Sample, Task, TaskError, Tokenizer, distinct, files_hash, grid, listed, nearest, whole
+from tasks.haystack import BOOKS, Haystack, most_that_fit, novels, passage
+
+NEEDLE_WORDINGS = Path(__file__).with_name("needles.json")
+_DATA = json.loads(NEEDLE_WORDINGS.read_text(encoding="utf-8"))
+DIGITS = 4  # of one token each, as SnapKV's kernel of 7 slots keeps three tokens behind the first (docs/testbed.md)
+
+
+@dataclass(frozen=True)
+class Form:
+    """One wording; ``{k}`` stands for the key and ``{v}`` for the value."""
+
+    needle: str
+    question: str
+
+
+FORMS: dict[str, Form] = {name: Form(**form) for name, form in _DATA["forms"].items()}
+KEYS: tuple[str, ...] = tuple(f"{adjective} {noun}" for adjective in _DATA["adjectives"] for noun in _DATA["nouns"])
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A key and its value; the value is ``DIGITS`` decimal digits, leading zeros included."""
+
+    key: str
+    value: str
+
+    def needle(self, form: Form) -> str:
+        """The sentence that states the fact."""
+        return form.needle.format(k=self.key, v=self.value)
+
+    def question(self, form: Form) -> str:
+        """What asks for its value."""
+        return form.question.format(k=self.key)
+
+
+def draw_facts(rng: random.Random, count: int) -> tuple[Fact, ...]:
+    """``count`` facts with distinct keys and distinct values."""
+    values = rng.sample(range(10**DIGITS), count)
+    return tuple(Fact(key, f"{value:0{DIGITS}d}") for key, value in zip(rng.sample(KEYS, count), values, strict=True))
+
+
+# Needle in a haystack: one number to find among several in pages of a novel.
+
 
 WORDS_PER_NEEDLE = 4  # the least text that still counts as a haystack
 
@@ -63,7 +107,7 @@ class NeedleInAHaystack(Task):
 
     def revision(self) -> dict[str, str]:
         """The novels, and the wordings of needles and questions."""
-        return {"data": revision.of_files(*BOOKS), "prompts": revision.of_files(WORDINGS)}
+        return {"data": files_hash(*BOOKS), "prompts": files_hash(NEEDLE_WORDINGS)}
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
         """Repeats outermost: every prefix covers the grid as evenly as it can."""
@@ -95,7 +139,7 @@ class NeedleInAHaystack(Task):
             axes={"length": length, "depth": depth, "form": draft.form, "book": book},
         )
 
-    def _draft(self, length: int, depth: int, repeat: int) -> Draft:
+    def _draft(self, length: int, depth: int, repeat: int) -> NeedleDraft:
         # Strings seed `random` by SHA-512, so alike everywhere. Books and forms take turns over the repeats of
         # a cell, from a start of its own: each cell sees them evenly, and one pass over the grid sees several.
         cell = random.Random(f"niah/{self.seed}/{length}/{depth}")
@@ -104,7 +148,7 @@ class NeedleInAHaystack(Task):
         rng = random.Random(f"niah/{self.seed}/{length}/{depth}/{repeat}")
         offset = novels()[book].paragraph(near=rng.randrange(len(novels()[book].text)))
         facts = draw_facts(rng, self.needles)
-        return Draft(book, offset, form, facts, (depth / 100, *(rng.random() for _ in facts[1:])))
+        return NeedleDraft(book, offset, form, facts, (depth / 100, *(rng.random() for _ in facts[1:])))
 
     def _too_short(self, tokenizer: Tokenizer, length: int) -> str:
         drafts = [self._draft(length, depth, repeat) for depth in self.depths for repeat in range(self.repeats)]
@@ -117,7 +161,7 @@ class NeedleInAHaystack(Task):
 
 
 @dataclass(frozen=True)
-class Draft:
+class NeedleDraft:
     """All of a sample but the size of its haystack. The first fact is the asked one."""
 
     book: int

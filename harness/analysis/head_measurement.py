@@ -20,7 +20,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from harness.errors import UserError
 from tasks.base import Sample, Task
-from tasks.needles import FORMS, KEYS
+from tasks.niah import FORMS, KEYS
 
 Kind = Literal["r", "r2"]
 BLOCK = 512  # prompt tokens per pass: full attention matrices exist for so many rows at a time

@@ -63,10 +63,7 @@ IDENTITY_FORMAT = 3  # raised whenever the fields below change meaning
 
 # Every cell passes through these, whatever its policy and task are.
 BETWEEN = ("config.budget", "config.model", "runner.samples")  # a configuration and the engine, the engine and a row
-EVERY_POLICY = frozenset(
-    f"policies.{name}"
-    for name in ("allocator", "death_times", "parts", "policy", "rounding", "scorer", "selection", "shape", "view")
-)
+EVERY_POLICY = frozenset(f"policies.{name}" for name in ("policy", "scorer", "selection", "view"))
 
 
 def cell_identity(cell: Cell) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import torch
 from harness.config import model_files
 from harness.errors import UserError
 from policies import nearest
-from policies.shape import ModelShape
+from policies.view import ModelShape
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

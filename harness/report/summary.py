@@ -13,8 +13,7 @@ import pandas as pd
 from harness.analysis.statistics import Interval, mean_interval, paired_difference, perplexity_interval
 from harness.report.labels import NLL, context_title, is_reference, ordered_budgets, ordered_policies, policy_labels
 from harness.report.rows import CONTEXT, checked, valid_rows
-from tasks.longbench.averages import by_category, overall
-from tasks.longbench.subsets import ENGLISH
+from tasks.longbench_subsets import ENGLISH, by_category, overall
 
 Line: TypeAlias = Mapping[Any, Any]  # one line of a table, as ``to_dict('records')`` gives it
 PANEL = (*CONTEXT, "task", "metric")

@@ -20,7 +20,7 @@ import torch
 from harness.engine.attention.attend import NUMBERS_PER_TILE, ROWS_PER_TILE
 from harness.engine.batch.prefix_sharing import forks_after
 from harness.engine.requests.request import Prompting, Request
-from policies.tiles import ON_A_GPU, ON_A_PROCESSOR
+from policies.scorer import ON_A_GPU, ON_A_PROCESSOR
 
 SHARE_OF_FREE_MEMORY = 0.6  # the rest is left to the allocator's gaps and to everyone else
 PER_SETTLING_SLOT = 48  # bytes: a score in fp32, its integer of 64 bits in the making, masks, a state

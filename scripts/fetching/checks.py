@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tasks.base import TaskError
 from tasks.data import DataSet
-from tasks.data.rows import Row, rows
+from tasks.data.tables import Row, parsed_rows
 
 LOOKED_AT = 5  # rows whose `length` is counted again
 TOLERANCE = 0.1  # of `length`; the rule is documented, but was checked to the word on one task only
@@ -12,7 +12,7 @@ TOLERANCE = 0.1  # of `length`; the rule is documented, but was checked to the w
 
 def verified(entry: DataSet, data: bytes, where: str) -> tuple[Row, ...]:
     """The rows of ``data`` if they are those of ``entry``; `TaskError` by file and row otherwise."""
-    found = rows(data, where, entry.columns)
+    found = parsed_rows(data, where, entry.columns)
     if entry.rows is not None and len(found) != entry.rows:
         raise TaskError(
             f"{where} holds {len(found)} rows, but {entry.name} has {entry.rows}: this is another version or a part of "

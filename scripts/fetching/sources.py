@@ -15,8 +15,7 @@ from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # of
 from tasks.base import TaskError
 from tasks.data import DataSet
 from tasks.data.catalogue import Hub
-from tasks.data.rows import content
-from tasks.data.table import file_names, in_folder
+from tasks.data.tables import file_names, in_folder, unpacked
 
 CONVERTED = "refs/convert/parquet"  # the hub's own export of repositories that have a loading script
 UNREACHABLE = (OSError, HTTPError)
@@ -87,7 +86,7 @@ class Folder:
         """From the first of the file names that the data set may have."""
         for file in in_folder(entry, self.folder):
             if file.is_file():
-                return Got(content(file), str(file), {"file": str(file.resolve())})
+                return Got(unpacked(file), str(file), {"file": str(file.resolve())})
         raise TaskError(f"{self.folder} does not hold {entry.name} ({file_names(entry)}).")
 
 

@@ -10,52 +10,41 @@ from dataclasses import replace
 from functools import cache
 from math import isqrt
 
-from tasks.mini import (
-    code,
-    few_shot,
-    multi_doc_qa,
-    passage_count,
-    passage_retrieval,
-    reasoning,
-    ruler,
-    single_doc_qa,
-    summary,
-)
-from tasks.mini.exercise import Exercise, Question, asked_of
-from tasks.mini.material import FactForm, Material, material
-from tasks.needles import DIGITS
-from tasks.novels import Novel
+from tasks.haystack import Novel
+from tasks.mini import exercises
+from tasks.mini.material import Exercise, ExerciseMaterial, FactForm, Question, asked_of, material
+from tasks.niah import DIGITS
 
 SHORTEST_LINE = 16  # characters with a key of its own
 FEWEST = 8  # nouns at the least: some exercises draw several at once, whatever their size
 ORDINARY = 2500  # words that exercises may be varied with
 CLOSE = 150  # numbers in a row that close ones are drawn from, or as many as there may be lines
-Writer = Callable[[random.Random, Material, int], Exercise]
+Writer = Callable[[random.Random, ExerciseMaterial, int], Exercise]
 # Separators of the dense lists that teach induction; "" makes the key itself the question.
 SEPARATORS = ("", ":", " is", " =", " ->", " means", " is:")
 
 
-def _facts(rng: random.Random, source: Material, size: int) -> Exercise:
-    return single_doc_qa.write(rng, source, size, facts=rng.randint(1, min(8, 1 + size // 160)))
+def _facts(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
+    return exercises.write_single_doc_qa(rng, source, size, facts=rng.randint(1, min(8, 1 + size // 160)))
 
 
-def _hops(rng: random.Random, source: Material, size: int) -> Exercise:
-    return multi_doc_qa.write(rng, source, size, chains=rng.randint(1, min(4, 1 + size // 400)))
+def _hops(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
+    return exercises.write_multi_doc_qa(rng, source, size, chains=rng.randint(1, min(4, 1 + size // 400)))
 
 
-def _summary(rng: random.Random, source: Material, size: int) -> Exercise:
-    return summary.write(rng, source, size, points=rng.randint(1, 3) if size < 1200 else 3)
+def _summary(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
+    return exercises.write_summary(rng, source, size, points=rng.randint(1, 3) if size < 1200 else 3)
 
 
-def _multivalue(rng: random.Random, source: Material, size: int) -> Exercise:
-    return ruler.write_multivalue(rng, source, size, keys=1 if size < 900 else 2)
+def _multivalue(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
+    return exercises.write_multivalue(rng, source, size, keys=1 if size < 900 else 2)
 
 
-def _chains(rng: random.Random, source: Material, size: int) -> Exercise:
-    return reasoning.write(rng, source, size, chains=rng.randint(1, min(3, 1 + size // 300)))
+def _chains(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
+    return exercises.write_reasoning(rng, source, size, chains=rng.randint(1, min(3, 1 + size // 300)))
 
 
-def _listed_facts(rng: random.Random, source: Material, size: int) -> Exercise:
+def _listed_facts(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
     """Facts line by line without a book around them, of one form or of several: which value belongs to which key."""
     forms = source.facts if rng.random() < 0.5 else (rng.choice(source.facts),)
     count = max(size // 60, 2)
@@ -68,35 +57,35 @@ def _listed_facts(rng: random.Random, source: Material, size: int) -> Exercise:
     return Exercise("\n".join(lines), tuple(rng.sample(asked, asked_of(count))), predictable=False)
 
 
-def _listed_hops(rng: random.Random, source: Material, size: int) -> Exercise:
+def _listed_hops(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
     """Owners and codes without a book around them: which name belongs to which thing, and which code to which name."""
-    return multi_doc_qa.write(rng, source, 0, chains=min(max(size // 270, 2), 12))
+    return exercises.write_multi_doc_qa(rng, source, 0, chains=min(max(size // 270, 2), 12))
 
 
-def _listed_multivalue(rng: random.Random, source: Material, size: int) -> Exercise:
+def _listed_multivalue(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
     """Values with their ordinals line by line, asked for one by one: a value belongs to a key and an ordinal."""
     lines, asked = [], []
     for key in source.keys(rng, min(max(size // 180, 2), 16)):
-        for line, value in ruler.values_in_order(rng, source, key):
+        for line, value in exercises.values_in_order(rng, source, key):
             lines.append(line)
             asked.append(Question(line[: line.rindex(f" {value}")], f" {value}", (value,)))
     rng.shuffle(lines)
     return Exercise("\n".join(lines), tuple(rng.sample(asked, asked_of(len(asked)))), predictable=False)
 
 
-def _sums(rng: random.Random, source: Material, size: int) -> Exercise:
+def _sums(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
     """Sums of two digits alone, as `reasoning_mini` ends with them."""
     pairs = [(rng.randint(1, 9), rng.randint(1, 9)) for _ in range(min(max(size // 16, 2), 24))]
     asked = [Question(f"Sum: {a} + {b} =", f" {a + b}.", (f"{a + b}.",)) for a, b in pairs]
     return Exercise("", tuple(asked), predictable=False)
 
 
-def _listed_count(rng: random.Random, source: Material, size: int) -> Exercise:
+def _listed_count(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
     """Passages of a few words: how many there are."""
-    return passage_count.write(rng, source, rng.randint(40, max(min(size, 500), 41)))
+    return exercises.write_passage_count(rng, source, rng.randint(40, max(min(size, 500), 41)))
 
 
-def _pairs(rng: random.Random, source: Material, size: int) -> Exercise:
+def _pairs(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
     """A dense list of keys of one or two words, with numbers or words for values."""
     count = max(size // 22, 2)
     single = count <= len(source.nouns) and rng.random() < 0.5
@@ -109,7 +98,7 @@ def _pairs(rng: random.Random, source: Material, size: int) -> Exercise:
     return Exercise("\n".join(lines), tuple(questions), predictable=False)
 
 
-def _again(rng: random.Random, source: Material, size: int) -> Exercise:
+def _again(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
     """A passage, other text, and the passage again from its third word on."""
     passage = " ".join(source.text(rng, rng.randint(80, max(100, size // 3))).split())
     words = passage.split()
@@ -137,11 +126,11 @@ def _with_words(lines: Iterable[str], **words: str) -> tuple[str, ...]:
     return tuple(line.format(**words, k="{k}", v="{v}") for line in lines)
 
 
-def _far_few_shot(rng: random.Random, source: Material, size: int) -> Exercise:
+def _far_few_shot(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
     """Labels some tokens behind their words."""
     a, b, c = rng.sample(ordinary(source.novels), 3)
     lines = _with_words(FAR_LABEL_LINES, a=a.title(), b=b.title(), c=c)  # few words with a capital are one token
-    return few_shot.write(rng, replace(source, label_lines=lines), size)
+    return exercises.write_few_shot(rng, replace(source, label_lines=lines), size)
 
 
 def _varied(write: Writer) -> Writer:
@@ -150,7 +139,7 @@ def _varied(write: Writer) -> Writer:
     Few words make many keys: one word alone does not tell which is meant.
     """
 
-    def varied(rng: random.Random, source: Material, size: int) -> Exercise:
+    def varied(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
         words = rng.sample(ordinary(source.novels), 204)
         most = 2 * (size // SHORTEST_LINE + 8)  # so many keys can be asked for, and as many again must be there
         firsts = rng.randint(min(isqrt(most) + 1, 60), 60)
@@ -175,7 +164,7 @@ def _close(write: Writer) -> Writer:
     Where two values begin with the same digit, what followed it before tells nothing about which of them is meant.
     """
 
-    def close(rng: random.Random, source: Material, size: int) -> Exercise:
+    def close(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
         width = max(CLOSE, size // SHORTEST_LINE)
         first = rng.randrange(10**DIGITS - width)
         return write(rng, replace(source, among=range(first, first + width)), size)
@@ -186,7 +175,7 @@ def _close(write: Writer) -> Writer:
 def _only(write: Writer, wanted: Callable[[FactForm], bool]) -> Writer:
     """The same exercise with facts of some forms alone."""
 
-    def chosen(rng: random.Random, source: Material, size: int) -> Exercise:
+    def chosen(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
         return write(rng, replace(source, facts=tuple(filter(wanted, source.facts))), size)
 
     return chosen
@@ -211,7 +200,7 @@ def ordinary(novels: tuple[Novel, ...]) -> list[str]:
     return [word for word, _ in counts.most_common(ORDINARY) if word not in held_out]
 
 
-def _prose(rng: random.Random, source: Material, size: int) -> Exercise:
+def _prose(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
     return Exercise(source.text(rng, size), ())
 
 
@@ -219,13 +208,13 @@ INGREDIENTS: dict[str, Writer] = {
     "facts": _facts,
     "hops": _hops,
     "summary": _summary,
-    "few_shot": few_shot.write,
-    "passage_retrieval": passage_retrieval.write,
-    "passage_count": passage_count.write,
-    "code": code.write,
-    "multikey": ruler.write_multikey,
+    "few_shot": exercises.write_few_shot,
+    "passage_retrieval": exercises.write_passage_retrieval,
+    "passage_count": exercises.write_passage_count,
+    "code": exercises.write_code,
+    "multikey": exercises.write_multikey,
     "multivalue": _multivalue,
-    "variables": ruler.write_variables,
+    "variables": exercises.write_variables,
     "chains": _chains,
     "pairs": _pairs,
     "again": _again,

@@ -12,8 +12,7 @@ import tokenizers
 from scripts.testbed.ingredients import WRITERS
 from scripts.testbed.weighted import ANSWER, ASKING, BOS, FIRST, PROSE, RANDOM, Tokens
 from scripts.testbed.word_lists import WORD_LISTS, WordLists
-from tasks.mini.exercise import Exercise
-from tasks.mini.material import Material
+from tasks.mini.material import Exercise, ExerciseMaterial
 
 CHARACTERS = 4.0  # of a token, first guess
 SHORTEST = 48  # tokens of an exercise
@@ -23,7 +22,7 @@ PACKED = 0.35  # share of sequences that hold several short exercises instead of
 class Mixture:
     """``shares`` names ingredients with their relative weights (how often, not how many tokens)."""
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, source: Material, shares: Mapping[str, float], length: int):
+    def __init__(self, tokenizer: tokenizers.Tokenizer, source: ExerciseMaterial, shares: Mapping[str, float], length: int):
         self.tokenizer, self.source, self.length = tokenizer, source, length
         self.names, self.shares = list(shares), list(shares.values())
         self.octaves = math.log2(max(length / 2 / SHORTEST, 1))  # a packed exercise takes half of a sequence at most

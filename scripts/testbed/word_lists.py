@@ -13,7 +13,7 @@ from math import isqrt
 import tokenizers
 
 from scripts.testbed.weighted import ANSWER, BOS, FIRST, RANDOM, Tokens
-from tasks.needles import DIGITS
+from tasks.niah import DIGITS
 
 TAILS = (":", " ->", " is", " =", " means", " is:", ": ->", "?\nAnswer:")  # between a key and its value, besides words
 

@@ -10,7 +10,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from scripts.testbed.ingredients import INGREDIENTS
-from tasks.mini.material import Material
+from tasks.mini.material import ExerciseMaterial
 
 # Digits one by one, each with the space before it: a space of its own would carry no trace of the key, and the first
 # digit of a value could not be found (design/testbed.md).
@@ -21,7 +21,7 @@ REPEATS = 100  # of each word, so that it becomes one token
 FILE = "tokenizer.json"
 
 
-def trained(vocabulary: int, training: Material, held_out: Material) -> tokenizers.Tokenizer:
+def trained(vocabulary: int, training: ExerciseMaterial, held_out: ExerciseMaterial) -> tokenizers.Tokenizer:
     """Of the held-out material the tokenizer sees the words alone, no wording and no novel. Adds ``<s>`` itself."""
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -42,7 +42,7 @@ def trained(vocabulary: int, training: Material, held_out: Material) -> tokenize
     return tokenizer
 
 
-def saved(folder: Path, vocabulary: int, training: Material, held_out: Material) -> tokenizers.Tokenizer:
+def saved(folder: Path, vocabulary: int, training: ExerciseMaterial, held_out: ExerciseMaterial) -> tokenizers.Tokenizer:
     """The tokenizer in ``folder``, trained once."""
     file = folder / FILE
     if not file.exists():
@@ -50,7 +50,7 @@ def saved(folder: Path, vocabulary: int, training: Material, held_out: Material)
     return tokenizers.Tokenizer.from_file(str(file))
 
 
-def _texts(training: Material, held_out: Material) -> Iterator[str]:
+def _texts(training: ExerciseMaterial, held_out: ExerciseMaterial) -> Iterator[str]:
     for novel in training.novels:
         yield novel.text
     rng = random.Random("tokenizer")

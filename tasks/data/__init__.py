@@ -5,6 +5,6 @@ What may be passed on is carried in the package (`carried/PROVENANCE.md`); every
 """
 
 from tasks.data.catalogue import CATALOGUE, DataSet, data_set
-from tasks.data.table import Table, revision_of, table
+from tasks.data.tables import DataTable, revision_of, table
 
-__all__ = ["CATALOGUE", "DataSet", "Table", "data_set", "revision_of", "table"]
+__all__ = ["CATALOGUE", "DataSet", "DataTable", "data_set", "revision_of", "table"]

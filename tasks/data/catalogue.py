@@ -9,8 +9,7 @@ from typing import Any
 
 import yaml
 
-from tasks.base import TaskError
-from tasks.checks import nearest
+from tasks.base import TaskError, nearest
 
 SETTINGS = Path(__file__).with_name("catalogue.yaml")
 

@@ -16,8 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tasks.base import TaskError
-from tasks.metrics.packages import package
+from tasks.base import TaskError, import_package
 
 _SPARE_POSITIONS = 2  # RoBERTa numbers positions from 2
 
@@ -80,7 +79,7 @@ class _Encoder:
 
     def embed(self, text: str) -> tuple[Any, Any]:
         """Unit vectors of all tokens [tokens, width], and which of them count [tokens]."""
-        torch = package("torch", "torch", "BERTScore")
+        torch = import_package("torch", "torch", "BERTScore")
         encoded = self.tokenizer(
             self.blank + text.strip(), truncation=True, max_length=self.limit, return_tensors="pt"
         ).to(self.model.device)
@@ -93,7 +92,7 @@ class _Encoder:
 
 @lru_cache(maxsize=2)
 def _encoder(model: str, layer: int, device: str) -> _Encoder:
-    torch = package("torch", "torch", "BERTScore")
+    torch = import_package("torch", "torch", "BERTScore")
     config = _local("AutoConfig", model)
     if not 1 <= layer <= config.num_hidden_layers:
         raise TaskError(
@@ -111,7 +110,7 @@ def _encoder(model: str, layer: int, device: str) -> _Encoder:
 
 
 def _local(kind: str, model: str, **options: Any) -> Any:
-    transformers = package("transformers", "transformers", "BERTScore")
+    transformers = import_package("transformers", "transformers", "BERTScore")
     folder = Path(model).expanduser()
     location = str(folder) if folder.is_dir() else model
     try:

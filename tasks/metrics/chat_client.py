@@ -14,8 +14,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from tasks.base import TaskError
-from tasks.checks import whole
+from tasks.base import TaskError, whole
 
 OPENAI = "https://api.openai.com/v1"
 _LONGEST_WAIT = 60.0  # seconds
@@ -68,7 +67,7 @@ class Endpoint:
 
 
 @dataclass
-class Usage:
+class ChatUsage:
     """What a client has asked so far."""
 
     calls: int = 0  # answers that came from the endpoint
@@ -111,7 +110,7 @@ class ChatClient:
     endpoint: Endpoint
     cache: Path
     sleep: Callable[[float], None] = time.sleep
-    usage: Usage = field(default_factory=Usage)
+    usage: ChatUsage = field(default_factory=ChatUsage)
 
     def ask(self, prompt: str, max_tokens: int, temperature: float) -> str:
         """The text of the answer, empty where the model declines to give any.

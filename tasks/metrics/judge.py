@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import atexit
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 
-from tasks.metrics.chat_client import ChatClient, UnansweredError
+from tasks.base import TaskError
+from tasks.metrics.chat_client import ChatClient, Endpoint, UnansweredError
 
 PROMPTS = Path(__file__).parent.parent / "prompts" / "judge.yaml"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class JudgeScores:
     """Whole numbers from 1 (worst) to 5 (best)."""
 
     similarity: int  # to the labels
@@ -33,7 +36,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Skipped:
+class JudgeSkipped:
     """No verdict: there was no key, or no answer. It is not a score and has none."""
 
     reason: str
@@ -55,15 +58,15 @@ class Judge:
     client: ChatClient
     join: Literal["fixed", "released"] = "fixed"
 
-    def skipped(self) -> Skipped | None:
+    def skipped(self) -> JudgeSkipped | None:
         """Whether and why only cached verdicts are to be had, to be said before a run."""
         try:
             self.client.endpoint.key()
         except UnansweredError as error:
-            return Skipped(f"The LLM judge is skipped: {error}.")
+            return JudgeSkipped(f"The LLM judge is skipped: {error}.")
         return None
 
-    def score(self, prompt: str, prediction: str, labels: Sequence[str]) -> Verdict | Skipped:
+    def score(self, prompt: str, prediction: str, labels: Sequence[str]) -> JudgeScores | JudgeSkipped:
         """The verdict on a prediction, given its prompt and the reference answers.
 
         Raises `TaskError` where the cache cannot be written.
@@ -72,12 +75,12 @@ class Judge:
             similarity = self._ask("similarity", labels=self._joined(labels), prediction=prediction)
             scorecard = self._ask("scorecard", criteria=_criteria(), prompt=prompt, prediction=prediction)
         except UnansweredError as error:
-            return Skipped(f"The LLM judge is skipped: {error}.")
-        scores = _named(scorecard)
+            return JudgeSkipped(f"The LLM judge is skipped: {error}.")
+        scores = _scorecard_numbers(scorecard)
         number = re.search(r"\d+", similarity)
         scores["similarity"] = _valid(number[0]) if number else None
         missing = tuple(sorted(name for name, score in scores.items() if score is None))
-        return Verdict(**{name: score or 1 for name, score in scores.items()}, missing=missing)
+        return JudgeScores(**{name: score or 1 for name, score in scores.items()}, missing=missing)
 
     def _ask(self, kind: str, **fields: str) -> str:
         template = {"similarity": "reference_similarity", "scorecard": "criteria_scorecard"}[kind]
@@ -103,7 +106,7 @@ def _criteria() -> str:
     return "\n".join(f"{name}: {_prompts()['criteria'][name]}" for name in _names())
 
 
-def _named(scorecard: str) -> dict[str, int | None]:
+def _scorecard_numbers(scorecard: str) -> dict[str, int | None]:
     pattern = re.compile(rf"({'|'.join(_names())})\W+(\d+)(?:\s*/\s*5)?")
     named = dict(pattern.findall(scorecard))
     unnamed = iter(re.findall(r"\d+", pattern.sub("", scorecard)))
@@ -112,3 +115,38 @@ def _named(scorecard: str) -> dict[str, int | None]:
 
 def _valid(number: str) -> int | None:
     return int(number) if number in {"1", "2", "3", "4", "5"} else None
+
+
+# The LLM judge beside the other scores of a free response: asked at an endpoint, or plainly refused.
+
+
+ANSWER_CACHE = Path("data/judge")  # in the working directory: what was answered once is never paid for again
+JUDGE_METRICS = ("judge", "judge_similarity", "judge_coherent", "judge_faithful", "judge_helpful")  # from 1 to 5
+
+
+def refuse_without_key(model: str) -> None:
+    """Raise `TaskError` before anything is computed where the judge cannot be asked."""
+    if skipped := hashevict_judge(model).skipped():
+        raise TaskError(f"{skipped.reason} Or run without the judge: task.judge=null.")
+
+
+def judge_scores(model: str, prompt: str, prediction: str, reference: str) -> dict[str, float]:
+    """`SCORES` of one prediction. Raises `TaskError` where no answer was to be had: no score is made up."""
+    found = hashevict_judge(model).score(prompt, prediction, (reference,))
+    if isinstance(found, JudgeSkipped):
+        raise TaskError(f"{found.reason} What was answered is kept: run the same command again to go on from there.")
+    numbers = (found.mean, found.similarity, found.coherent, found.faithful, found.helpful)
+    return dict(zip(JUDGE_METRICS, map(float, numbers), strict=True))
+
+
+@cache
+def hashevict_judge(model: str) -> Judge:
+    """The judge for ``model`` at the endpoint that the environment names; its bill is printed when the process ends."""
+    client = ChatClient(Endpoint.from_environment(model), ANSWER_CACHE)
+    atexit.register(_bill, client)
+    return Judge(client)
+
+
+def _bill(client: ChatClient) -> None:
+    if client.usage.calls or client.usage.cached:
+        print(f"LLM judge: {client.usage.report(client.endpoint.prices)}", file=sys.stderr)

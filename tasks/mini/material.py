@@ -1,4 +1,4 @@
-"""What exercises are made of: novels, key words, names and wordings, in two splits that share nothing asked for."""
+"""An exercise: a context, and questions about it with their answers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,46 @@ from typing import Any, Literal
 
 import yaml
 
-from tasks.haystack import SENTENCE_END, Haystack
-from tasks.needles import DIGITS, FORMS, WORDINGS
-from tasks.needles import KEYS as HELD_OUT_KEYS
-from tasks.novels import BOOKS, Novel
+from tasks.haystack import BOOKS, SENTENCE_END, Haystack, Novel
+from tasks.niah import DIGITS, FORMS, NEEDLE_WORDINGS
+from tasks.niah import KEYS as HELD_OUT_KEYS
+
+
+@dataclass(frozen=True)
+class Question:
+    """``answer`` follows ``text`` directly: it starts with a space and ends before a line break."""
+
+    text: str
+    answer: str
+    references: tuple[str, ...]  # what a scorer looks for in a prediction
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """Training asks all ``questions`` one after the other, a task only the first.
+
+    ``predictable`` is whether the context is prose: lists of random words cannot be predicted, and training gives
+    them little weight.
+    """
+
+    context: str
+    questions: tuple[Question, ...]
+    form: str = ""
+    predictable: bool = True
+
+    @property
+    def prompt(self) -> str:
+        """The context and the first question."""
+        return f"{self.context}\n{self.questions[0].text}"
+
+
+def asked_of(count: int, least: int = 6, share: int = 6) -> int:
+    """How many of ``count`` entries training asks about: one in ``share``, ``least`` of a short list."""
+    return min(max(least, count // share), count)
+
+
+# What exercises are made of: novels, key words, names and wordings, in two splits that share nothing asked for.
+
 
 Split = Literal["train", "test"]
 
@@ -37,7 +73,7 @@ class FactForm:
 
 
 @dataclass(frozen=True)
-class Material:
+class ExerciseMaterial:
     """One split. Draws depend only on the generator that is passed in."""
 
     novels: tuple[Novel, ...]
@@ -119,7 +155,7 @@ def wordings() -> dict[str, Any]:
 
 
 @cache
-def material(split: Split) -> Material:
+def material(split: Split) -> ExerciseMaterial:
     """``train`` for training, ``test`` for tasks."""
     words = yaml.safe_load(SPLITS.read_text(encoding="utf-8"))[split]
     if split == "test":  # the words of `niah`, which training leaves to it
@@ -130,8 +166,8 @@ def material(split: Split) -> Material:
     # The wordings of `niah` are not held out: its books, key words and numbers are.
     shared = tuple(FactForm(name, "number", form.needle, form.question) for name, form in FORMS.items())
     own = tuple(FactForm(name, **form) for name, form in wordings()["facts"][split].items())
-    return Material(
-        novels=_shelf(TRAINING_BOOKS if split == "train" else BOOKS),
+    return ExerciseMaterial(
+        novels=_read_novels(TRAINING_BOOKS if split == "train" else BOOKS),
         adjectives=tuple(adjectives),
         nouns=tuple(nouns),
         names=tuple(words["names"]),
@@ -144,10 +180,10 @@ def material(split: Split) -> Material:
 
 def sources() -> tuple[Path, ...]:
     """The files that decide what the tasks ask."""
-    return (SPLITS, TEMPLATES, WORDINGS)
+    return (SPLITS, TEMPLATES, NEEDLE_WORDINGS)
 
 
-def _shelf(books: tuple[Path, ...]) -> tuple[Novel, ...]:
+def _read_novels(books: tuple[Path, ...]) -> tuple[Novel, ...]:
     return tuple(
         Novel(book.name.removesuffix(".txt.gz"), gzip.decompress(book.read_bytes()).decode("utf-8")) for book in books
     )

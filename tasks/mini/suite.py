@@ -1,27 +1,105 @@
-"""The tasks of the mini suite: how they are named and scored. What they ask stands in their writers."""
+"""What all tasks of the mini suite share: samples of given lengths from the held-out material."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice, product
 from typing import ClassVar
 
-from tasks.base import Sample
-from tasks.metrics.code import code_similarity
-from tasks.metrics.rouge import rouge_l
-from tasks.mini import (
-    code,
-    few_shot,
-    multi_doc_qa,
-    passage_count,
-    passage_retrieval,
-    reasoning,
-    ruler,
-    single_doc_qa,
-    summary,
-)
-from tasks.mini.material import wordings
-from tasks.mini.task import MiniTask, found
+from tasks.base import Sample, Task, TaskError, Tokenizer, files_hash, grid, sources_hash, whole
+from tasks.haystack import BOOKS, most_that_fit
+from tasks.metrics.longbench_scores import code_similarity
+from tasks.metrics.overlap import rouge_l
+from tasks.mini import exercises
+from tasks.mini.material import Exercise, ExerciseMaterial, material, sources, wordings
+
+SMALLEST = 60  # characters of context; what each writer must have besides is added by itself
+
+
+def found(reference: str, prediction: str) -> float:
+    """1 if the reference occurs in the prediction, else 0: RULER's string match.
+
+    What follows it does not count: under eviction a model often finds an answer and forgets to stop.
+    """
+    return float(reference in prediction)
+
+
+@dataclass(frozen=True)
+class MiniTask(Task):
+    """Samples of ``lengths`` tokens (special tokens and question included), ``repeats`` of each.
+
+    A prompt is never longer than asked, and shorter by less than what the next word, line or passage would add.
+    Generation ends with the line. A sample depends on the seed and on its own length and repeat only.
+    """
+
+    version: ClassVar[str] = "2"
+    scorers: ClassVar[tuple[Callable[..., object], ...]]  # their sources are part of the revision
+    max_new_tokens: ClassVar[int] = 12
+
+    lengths: tuple[int, ...] = (512, 1024)  # tokens
+    repeats: int = 20  # samples for each length
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lengths", grid(f"{self.name}.lengths", self.lengths, 1))
+        object.__setattr__(self, "repeats", whole(f"{self.name}.repeats", self.repeats, 1))
+        object.__setattr__(self, "seed", whole(f"{self.name}.seed", self.seed, 0))
+
+    @staticmethod
+    def write(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
+        """An exercise with about ``size`` characters of context."""
+        raise NotImplementedError
+
+    def revision(self) -> dict[str, str]:
+        """The held-out novels, the words and wordings, and the scoring functions."""
+        return {
+            "data": files_hash(*BOOKS),
+            "prompts": files_hash(*sources()),
+            "metrics": sources_hash(*self.scorers),
+        }
+
+    def samples(self, tokenizer: Tokenizer) -> list[Sample]:
+        """Repeats outermost: every prefix covers the lengths evenly."""
+        return self.first(tokenizer)
+
+    def first(self, tokenizer: Tokenizer, count: int | None = None) -> list[Sample]:
+        """Only these are made."""
+        points = islice(product(range(self.repeats), self.lengths), count)
+        return [self._sample(tokenizer, length, repeat) for repeat, length in points]
+
+    def score(self, sample: Sample, prediction: str) -> Mapping[str, float]:
+        """Whether the first reference is found."""
+        return {"string_match": found(sample.references[0], prediction)}
+
+    def _sample(self, tokenizer: Tokenizer, length: int, repeat: int) -> Sample:
+        def draft(size: int) -> Exercise:
+            rng = random.Random(f"{self.name}/{self.seed}/{length}/{repeat}")
+            return self.write(rng, material("test"), size)
+
+        def tokens(size: int) -> int:
+            return len(tokenizer.encode(draft(size).prompt))
+
+        if (needed := tokens(SMALLEST)) > length:
+            raise TaskError(
+                f"{self.name}.lengths has {length}, which is too short: the smallest prompt takes {needed} tokens "
+                f"with this tokenizer. Use {needed * 5 // 4 // 8 * 8 + 8} or more."
+            )
+        exercise = draft(most_that_fit(tokens, length, SMALLEST, 12 * length))
+        question = exercise.questions[0]
+        return Sample(
+            id=f"L{length}-r{repeat}",
+            prompt=exercise.prompt,
+            references=question.references,
+            max_new_tokens=self.max_new_tokens,
+            until=("\n",),
+            document=f"{self.name}-L{length}-r{repeat}",
+            axes={"length": length} | ({"form": exercise.form} if exercise.form else {}),
+        )
+
+
+# The tasks of the mini suite: how they are named and scored. What they ask stands in their writers.
 
 
 def same_number(gold: str, prediction: str) -> float:
@@ -35,7 +113,7 @@ class SingleDocQA(MiniTask):
 
     name: ClassVar[str] = "longbench_mini/single_doc_qa"
     metrics: ClassVar[tuple[str, ...]] = ("string_match",)
-    write = staticmethod(single_doc_qa.write)
+    write = staticmethod(exercises.write_single_doc_qa)
     scorers = (found,)
 
 
@@ -50,7 +128,7 @@ class MultiDocQA(MiniTask):
     name: ClassVar[str] = "longbench_mini/multi_doc_qa"
     metrics: ClassVar[tuple[str, ...]] = ("string_match",)
     max_new_tokens: ClassVar[int] = 20
-    write = staticmethod(multi_doc_qa.write)
+    write = staticmethod(exercises.write_multi_doc_qa)
     scorers = (found,)
 
 
@@ -64,12 +142,12 @@ class Summary(MiniTask):
     name: ClassVar[str] = "longbench_mini/summary"
     metrics: ClassVar[tuple[str, ...]] = ("rouge_l",)
     max_new_tokens: ClassVar[int] = 120
-    write = staticmethod(summary.write)
+    write = staticmethod(exercises.write_summary)
     scorers = (rouge_l,)
 
     def score(self, sample: Sample, prediction: str) -> Mapping[str, float]:
         """ROUGE-L without the words that introduce each point."""
-        for index in range(1, summary.POINTS + 1):
+        for index in range(1, exercises.POINTS + 1):
             prediction = prediction.replace(wordings()["summary"]["point"].format(n=index, s=""), "")
         return {"rouge_l": rouge_l(prediction, sample.references[0])}
 
@@ -84,7 +162,7 @@ class FewShot(MiniTask):
     name: ClassVar[str] = "longbench_mini/few_shot"
     metrics: ClassVar[tuple[str, ...]] = ("string_match",)
     max_new_tokens: ClassVar[int] = 4
-    write = staticmethod(few_shot.write)
+    write = staticmethod(exercises.write_few_shot)
     scorers = (found,)
 
 
@@ -98,7 +176,7 @@ class PassageRetrieval(MiniTask):
     name: ClassVar[str] = "longbench_mini/passage_retrieval"
     metrics: ClassVar[tuple[str, ...]] = ("string_match",)
     max_new_tokens: ClassVar[int] = 5
-    write = staticmethod(passage_retrieval.write)
+    write = staticmethod(exercises.write_passage_retrieval)
     scorers = (found,)
 
 
@@ -109,7 +187,7 @@ class PassageCount(MiniTask):
     name: ClassVar[str] = "longbench_mini/passage_count"
     metrics: ClassVar[tuple[str, ...]] = ("count",)
     max_new_tokens: ClassVar[int] = 3
-    write = staticmethod(passage_count.write)
+    write = staticmethod(exercises.write_passage_count)
     scorers = (same_number,)
 
     def score(self, sample: Sample, prediction: str) -> Mapping[str, float]:
@@ -127,7 +205,7 @@ class Code(MiniTask):
     name: ClassVar[str] = "longbench_mini/code"
     metrics: ClassVar[tuple[str, ...]] = ("code_similarity",)
     max_new_tokens: ClassVar[int] = 16
-    write = staticmethod(code.write)
+    write = staticmethod(exercises.write_code)
     scorers = (code_similarity,)
 
     def score(self, sample: Sample, prediction: str) -> Mapping[str, float]:
@@ -141,7 +219,7 @@ class MultiKey(MiniTask):
 
     name: ClassVar[str] = "ruler_mini/multikey"
     metrics: ClassVar[tuple[str, ...]] = ("string_match",)
-    write = staticmethod(ruler.write_multikey)
+    write = staticmethod(exercises.write_multikey)
     scorers = (found,)
 
 
@@ -162,7 +240,7 @@ class MultiValue(_AllFound):
 
     name: ClassVar[str] = "ruler_mini/multivalue"
     max_new_tokens: ClassVar[int] = 50
-    write = staticmethod(ruler.write_multivalue)
+    write = staticmethod(exercises.write_multivalue)
 
 
 @dataclass(frozen=True)
@@ -174,7 +252,7 @@ class Variables(_AllFound):
 
     name: ClassVar[str] = "ruler_mini/variables"
     max_new_tokens: ClassVar[int] = 40
-    write = staticmethod(ruler.write_variables)
+    write = staticmethod(exercises.write_variables)
 
 
 @dataclass(frozen=True)
@@ -187,7 +265,7 @@ class ReasoningMini(MiniTask):
     name: ClassVar[str] = "reasoning_mini"
     metrics: ClassVar[tuple[str, ...]] = ("string_match",)
     max_new_tokens: ClassVar[int] = 48
-    write = staticmethod(reasoning.write)
+    write = staticmethod(exercises.write_reasoning)
     scorers = (found,)
 
 

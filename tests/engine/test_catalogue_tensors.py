@@ -19,7 +19,7 @@ from test_other_policies_equal_reference import TOKENS
 from harness.engine.requests.request import Prompting
 from policies import Policy, Protect, Schedule
 from policies.ada import AdaKV
-from policies.allocator import SkipLayers
+from policies.selection import SkipLayers
 from policies.caote import CAOTE
 from policies.h2o import H2O
 from policies.hashevict import HashEvict

@@ -19,7 +19,7 @@ from reference.presets import make
 
 from harness.engine.requests.request import Prompting
 from policies import Policy, Protect, Schedule
-from policies.allocator import SkipLayers
+from policies.selection import SkipLayers
 from policies.buzz import Buzz
 from policies.fastgen import FastGen
 from policies.h2o import H2O

@@ -92,7 +92,7 @@ def test_code_between_configuration_and_rows_changes_the_cell(monkeypatch, file)
 @pytest.mark.parametrize(
     "file",
     [
-        "policies/caote.py", "policies/h2o.py", "policies/registry.py", "tasks/ruler/task.py", "tasks/__init__.py",
+        "policies/caote.py", "policies/h2o.py", "policies/registry.py", "tasks/ruler.py", "tasks/__init__.py",
         "harness/runner/worker.py", "harness/runner/plan.py", "harness/runner/memory.py", "harness/store/store.py",
         "harness/runner/sweep.py",
     ],

@@ -12,7 +12,7 @@ from policies.ada import AdaKV, best_owned
 from policies.headkv import HeadKV, shared_pool
 from policies.headkv import prefix_slots as headkv_slots
 from policies.pyramid import PyramidKV, prefix_slots
-from policies.rounding import as_written, largest_remainder
+from policies.selection import as_written, largest_remainder
 from policies.snapkv import SnapKV
 
 ONCE = Schedule(prompt="after_prompt", decode="never")

@@ -9,7 +9,7 @@ import torch
 from test_examples_of_section_3 import moved_output
 from views import kept, view
 
-from policies import Policy, Protect, tiles
+from policies import Policy, Protect, scorer
 from policies.caote import CAOTE, FastCAOTE, normalised_mass
 from policies.h2o import H2O
 from policies.snapkv import SnapKV
@@ -65,7 +65,7 @@ def test_rows_looked_at_in_tiles_score_as_all_at_once(correction, holes, monkeyp
     shown = replace(view(slots), keys=values, values=values, positions=positions, counts=counts, is_full=not holes)
     base = torch.rand(rows, heads, slots)
     at_once = correction.correct(base, shown)
-    monkeypatch.setattr(tiles, "ON_A_PROCESSOR", 2 * heads * slots * width)
+    monkeypatch.setattr(scorer, "ON_A_PROCESSOR", 2 * heads * slots * width)
     assert torch.equal(correction.correct(base, shown), at_once)
     assert at_once[positions >= 0].isfinite().all()
 

@@ -11,10 +11,8 @@ import torch
 from reference import hashevict as slow
 from views import Given, kept, view
 
-from policies import Policy, PolicyError, Protect
-from policies import hashevict as fast
-from policies.death_times import NEVER, death_times
-from policies.hashevict import HashEvict, bits_set, projection_of
+from policies import Policy, PolicyError, Protect, hashevict
+from policies.hashevict import NEVER, HashEvict, bits_set, eviction_steps, projection_of
 
 EXAMPLE = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.0]])
 KEYS = [[2, 1], [-1, -0.2], [0.3, -1], [-0.5, 1]]
@@ -23,7 +21,7 @@ KEYS = [[2, 1], [-1, -0.2], [0.3, -1], [-0.5, 1]]
 @pytest.fixture
 def by_hand(monkeypatch):
     """The projection of the worked example instead of a drawn one."""
-    monkeypatch.setattr(fast, "projection_of", lambda *_: EXAMPLE)
+    monkeypatch.setattr(hashevict, "projection_of", lambda *_: EXAMPLE)
 
 
 def asked_by(query, new_key, scorer):
@@ -151,7 +149,7 @@ def test_6_4_death_times_equal_the_sequential_rule(sinks, recent, budget, hash_o
     torch.manual_seed(budget)
     queries, keys = torch.randn(rows, heads * group, total, 6), torch.randn(rows, heads, total, 6)
     scorer = HashEvict(8, hash_of, rule)
-    deaths = death_times(scorer.asking(queries, keys, 0), scorer.codes(keys, 0), budget, sinks, recent, scorer)
+    deaths = eviction_steps(scorer.asking(queries, keys, 0), scorer.codes(keys, 0), budget, sinks, recent, scorer)
     R = projection_of(0, 0, 8, 6).double().numpy()
     for row, head in np.ndindex(rows, heads):
         own = queries[row, head * group : (head + 1) * group].double().numpy()

@@ -8,9 +8,9 @@ import torch
 from views import kept, view
 
 from policies import Policy, Schedule
-from policies.allocator import SkipLayers
 from policies.l2 import L2
 from policies.random import Random
+from policies.selection import SkipLayers
 
 
 def test_3_13_the_smallest_norms_stay_and_rotations_do_not_matter():

@@ -8,7 +8,7 @@ import pytest
 import torch
 from views import view
 
-from policies import tiles
+from policies import scorer as tiles
 from policies.keydiff import KeyDiff
 from policies.l2 import L2
 

@@ -9,7 +9,7 @@ import pytest
 
 from harness.report.rows import CONTEXT
 from harness.report.summary import averages
-from tasks.longbench.subsets import ENGLISH
+from tasks.longbench_subsets import ENGLISH
 
 KVEC_DENSE = (
     30.22,

@@ -8,7 +8,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers import models, pre_tokenizers, processors, trainers
 
-from tasks.novels import novels
+from tasks.haystack import novels
 
 ROOT = Path(__file__).parents[2]
 

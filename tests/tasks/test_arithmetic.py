@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from tasks import Likelihood, TaskError, build
-from tasks.data import table
-from tasks.gsm8k.choices import LETTERS, derived
-from tasks.hashevict.subsets import SUBSETS
-from tasks.metrics.google_rouge import rouge_scores
-from tasks.selection import drawn
+from tasks.data.tables import table
+from tasks.hashevict_suite import SUBSETS, drawn_rows
+from tasks.metrics.overlap import rouge_scores
+from tasks.multiple_choice import LETTERS, derived_choices
 from tasks.templates import prompts
 
 EXAMPLES = json.loads((Path(__file__).parent / "micro_examples/gsm8k.json").read_text())["cases"]
@@ -53,19 +52,19 @@ def test_the_chain_of_thought_prompt_shows_eight_solved_examples(words):
 
 def test_derived_choices_are_intermediate_results_then_neighbours():
     solution = "He has <<3*4=12>>12, then <<12-5=7>>7, again <<6+6=12>>12.\n#### 7"
-    row = derived("How many?", solution, 0, "here")
+    row = derived_choices("How many?", solution, 0, "here")
     assert {row[letter] for letter in LETTERS} == {"7", "12", "6", "8"}
     assert row[row["Answer"]] == "7"
-    assert row == derived("How many?", solution, 0, "here")
-    assert {derived("", "#### 5", index, "here")["Answer"] for index in range(40)} == set(LETTERS)
-    assert set(derived("", "#### 0", 1, "here").values()) >= {"0", "-1", "1", "10"}
+    assert row == derived_choices("How many?", solution, 0, "here")
+    assert {derived_choices("", "#### 5", index, "here")["Answer"] for index in range(40)} == set(LETTERS)
+    assert set(derived_choices("", "#### 0", 1, "here").values()) >= {"0", "-1", "1", "10"}
     with pytest.raises(TaskError, match="row 3: the answer has no number"):
-        derived("", "no number", 2, "row 3")
+        derived_choices("", "no number", 2, "row 3")
 
 
 def test_all_of_gsm8k_yields_four_different_choices_with_one_right_one():
     for index, row in enumerate(table("gsm8k/test").rows):
-        choices = derived(row["question"], row["answer"], index, "here")
+        choices = derived_choices(row["question"], row["answer"], index, "here")
         assert len({choices[letter] for letter in LETTERS}) == 4
         gold = row["answer"].rpartition("#### ")[2].replace(",", "")
         assert float(choices[choices["Answer"]]) == float(gold)
@@ -110,8 +109,8 @@ def test_one_letter_is_right_only_as_it_is(words):
 
 
 def test_rows_are_drawn_as_in_the_authors_code():
-    assert drawn(1319, 100) == random.Random(100).sample(range(1319), 100)
-    assert sorted(drawn(3, 100)) == [0, 1, 2]
+    assert drawn_rows(1319, 100) == random.Random(100).sample(range(1319), 100)
+    assert sorted(drawn_rows(3, 100)) == [0, 1, 2]
     rows = build("hashevict", rows=5).samples(None)
     assert [sample.id for sample in rows] == [f"row-{index}" for index in random.Random(100).sample(range(1319), 5)]
 

@@ -5,7 +5,7 @@ import collections
 import pytest
 
 from tasks import TaskError, build
-from tasks.novels import novels
+from tasks.haystack import novels
 
 
 def test_prompts_are_long_enough_for_any_tokenizer(tokenizer):

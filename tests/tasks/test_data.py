@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from tasks import TaskError
-from tasks.data import CATALOGUE, revision_of, table
-from tasks.data import rows as reading
-from tasks.data.table import CARRIED, FIXTURES
+from tasks.data import CATALOGUE, revision_of, tables
+from tasks.data.tables import CARRIED, FIXTURES, table
 
 ROW = {"question": "How many?", "answer": "#### 3"}
 
@@ -76,13 +75,13 @@ def test_however_many_data_sets_a_sweep_has_each_is_read_once_for_its_revision(t
     for name in names:
         put(tmp_path / f"data/{name}.jsonl", lines(*table(name, "fixture").rows))
     read = []
-    parse = reading.rows
+    parse = tables.parsed_rows
 
     def counted(data, where, columns):
         read.append(where)
         return parse(data, where, columns)
 
-    monkeypatch.setattr(reading, "rows", counted)
+    monkeypatch.setattr(tables, "parsed_rows", counted)
     first = [revision_of(name) for name in names]
     assert [revision_of(name) for name in names * 3] == first * 3
     assert sorted(read) == sorted(f"data/{name}.jsonl" for name in names)

@@ -14,8 +14,8 @@ from huggingface_hub.errors import HTTPError
 
 from scripts import fetch_data
 from scripts.fetching.checks import count
-from tasks.data import CATALOGUE, table
-from tasks.data.table import FIXTURES
+from tasks.data import CATALOGUE
+from tasks.data.tables import FIXTURES, table
 
 LONGBENCH = [name for name in CATALOGUE if name.startswith("longbench/")]
 

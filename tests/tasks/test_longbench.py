@@ -11,12 +11,11 @@ import yaml
 import tasks
 from tasks import TaskError, build
 from tasks.base import WHOLE_CONTEXT
-from tasks.data import CATALOGUE, table
-from tasks.longbench import LongBench
-from tasks.longbench.averages import by_category, overall
-from tasks.longbench.subsets import CHINESE, ENGLISH, SCORED_BY, SUBSETS
-from tasks.longbench.task import BUCKETS, in_turn, numbered
-from tasks.metrics.longbench_scorer import bucket_scores, task_score
+from tasks.data import CATALOGUE
+from tasks.data.tables import table
+from tasks.longbench import BUCKETS, SCORED_BY, LongBench, in_turn, numbered
+from tasks.longbench_subsets import CHINESE, ENGLISH, SUBSETS, by_category, overall
+from tasks.metrics.longbench_scores import bucket_scores, task_score
 
 HERE = Path(__file__).parent
 EXTENDED = [name for name in SUBSETS if SUBSETS[name].has_extended]
@@ -279,7 +278,7 @@ def test_there_is_a_settings_file_for_every_subset(name):
     if subset:
         assert settings["subset"] == subset
         assert settings.get("extended", False) == (folder == "longbench_e")
-    assert tasks.TASKS["longbench"] is LongBench
+    assert tasks.task_class("longbench") is LongBench
 
 
 def test_every_subset_is_a_data_set_and_none_is_forgotten():

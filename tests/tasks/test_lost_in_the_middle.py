@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from tasks import TaskError, build
-from tasks.data import table
-from tasks.lost_in_the_middle.documents import question_prompt
-from tasks.lost_in_the_middle.pairs import pairs_prompt
-from tasks.metrics.exact import best_subspan_em
+from tasks.data.tables import table
+from tasks.lost_in_the_middle import pairs_prompt, question_prompt
+from tasks.metrics.answers import best_subspan_em
 
 EXAMPLES = json.loads((Path(__file__).parent / "micro_examples/lost_in_the_middle.json").read_text())
 

@@ -7,11 +7,10 @@ import pytest
 
 from scripts.testbed.ingredients import INGREDIENTS
 from tasks import TaskError, build
-from tasks.mini import material as materials
-from tasks.mini.material import TRAINING_BOOKS, material
+from tasks.haystack import BOOKS
+from tasks.mini.material import TRAINING_BOOKS, material, wordings
 from tasks.mini.suite import MINI_SUITE
-from tasks.needles import KEYS
-from tasks.novels import BOOKS
+from tasks.niah import KEYS
 
 NAMES = [task.name for task in MINI_SUITE]
 # The most that the next line or passage would have added, in tokens of the shipped tokenizer.
@@ -83,7 +82,7 @@ def test_no_word_name_label_wording_or_novel_is_in_both_splits():
         assert not set(getattr(train, part)) & set(getattr(test, part)), part
     assert not {novel.text for novel in train.novels} & {novel.text for novel in test.novels}
     assert not {book.name for book in TRAINING_BOOKS} & {book.name for book in BOOKS}
-    held_out = materials.wordings()["facts"]
+    held_out = wordings()["facts"]
     assert not {form["needle"] for form in held_out["train"].values()} & {
         form["needle"] for form in held_out["test"].values()
     }

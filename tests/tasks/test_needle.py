@@ -8,9 +8,8 @@ import pytest
 from small_tokenizers import three
 
 from tasks import TaskError, build
-from tasks.metrics.needle import rouge1_f, rouge1_recall, word_overlap
-from tasks.needle.task import FULL_STOP
-from tasks.needle.variants import NEEDLE, PHRASE, VARIANTS, WORDS
+from tasks.metrics.overlap import rouge1_f, rouge1_recall, word_overlap
+from tasks.needle import FULL_STOP, NEEDLE, PHRASE, VARIANTS, WORDS
 
 EXAMPLES = json.loads((Path(__file__).parent / "micro_examples/needle_in_a_haystack.json").read_text())
 TOKENIZERS = three()

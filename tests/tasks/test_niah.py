@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 
 from tasks import Sample, TaskError, build
-from tasks.haystack import REACH
+from tasks.haystack import REACH, novels, passage
 from tasks.mini.material import material
-from tasks.needles import DIGITS, FORMS, KEYS
-from tasks.niah import NeedleInAHaystack
-from tasks.novels import novels, passage
+from tasks.niah import DIGITS, FORMS, KEYS, NeedleInAHaystack
 
 ROOT = Path(__file__).parents[2]
 BOOKS = [novel.name for novel in novels()]

@@ -5,7 +5,7 @@ import hashlib
 import re
 import struct
 
-from tasks.novels import BOOKS, novels, passage
+from tasks.haystack import BOOKS, novels, passage
 
 
 def test_every_novel_has_the_sha256_of_its_provenance():

@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 from small_tokenizers import three
 
-from tasks import TaskError, build
-from tasks.metrics.string_match import postprocessed, string_match_all, string_match_part
-from tasks.ruler import words as counting
-from tasks.ruler.draft import SUBSETS, Settings
-from tasks.ruler.needles import DEPTHS, enumerated, in_prose, needle, singular, split_sentences
+from tasks import TaskError, build, ruler_samples
+from tasks.metrics.answers import postprocessed, string_match_all, string_match_part
+from tasks.ruler_samples import DEPTHS, SUBSETS, RulerSettings, enumerated, in_prose, needle, singular, split_sentences
 from tasks.templates import fill
 
 EXAMPLES = json.loads((Path(__file__).parent / "micro_examples/ruler.json").read_text())
@@ -33,21 +31,21 @@ def test_prompt_answer_start_and_generated_tokens_have_the_length_to_one_unit(su
     for sample in samples(subset, tokenizer, lengths=[2500, 6000]):
         tokens = len(tokenizer.encode(sample.prompt + sample.answer_prefix)) + sample.max_new_tokens
         short = sample.axes["length"] - tokens
-        assert 0 <= short <= LINES.get(subset, UNIT[Settings.of(subset).kind])
+        assert 0 <= short <= LINES.get(subset, UNIT[RulerSettings.of(subset).kind])
 
 
 def test_the_eleven_generated_subsets_have_ruler_s_parameters():
     assert len(SUBSETS) == 11
-    assert Settings.of("niah_multikey_1").arguments["num_needle_k"] == 4
-    assert {Settings.of(name).max_new_tokens for name in SUBSETS if name.startswith("niah")} == {128}
-    assert [Settings.of(name).max_new_tokens for name in ("vt", "cwe", "fwe")] == [30, 120, 50]
+    assert RulerSettings.of("niah_multikey_1").arguments["num_needle_k"] == 4
+    assert {RulerSettings.of(name).max_new_tokens for name in SUBSETS if name.startswith("niah")} == {128}
+    assert [RulerSettings.of(name).max_new_tokens for name in ("vt", "cwe", "fwe")] == [30, 120, 50]
     assert len(DEPTHS) == 40
     assert (DEPTHS[0], DEPTHS[1], DEPTHS[-1]) == (0, 3, 100)
 
 
 @pytest.mark.parametrize("example", EXAMPLES["niah_prompt"])
 def test_the_needle_question_is_worded_as_in_the_worked_example(example):
-    settings = Settings.of("niah_multikey_1")
+    settings = RulerSettings.of("niah_multikey_1")
     alone = example["num_needle_q"] * example["num_needle_v"] == 1
     kind = example["type_needle_v"].removesuffix("s") if alone else example["type_needle_v"]
     template = settings.template + settings.answer_prefix
@@ -64,10 +62,10 @@ def test_needles_and_lists_of_keys_are_worded_as_in_the_worked_example():
 
 def test_the_common_words_prompt_is_assembled_as_in_the_worked_example():
     (example,) = EXAMPLES["cwe_prompt"]
-    settings = Settings.of("cwe")
+    settings = RulerSettings.of("cwe")
     shown = fill(settings.template, context=example["fewshot_context"]) + settings.answer_prefix
     asked = fill(settings.template, context=example["context"]) + settings.answer_prefix
-    assert shown + counting.answered(example["fewshot_answer"]) + asked == example["text"]
+    assert shown + ruler_samples.answered(example["fewshot_answer"]) + asked == example["text"]
 
 
 def test_scores_are_those_of_the_official_code():
@@ -90,7 +88,7 @@ def test_the_references_score_one_and_nothing_scores_zero(subset):
 
 @pytest.mark.parametrize("subset", [name for name in SUBSETS if name.startswith("niah")])
 def test_every_asked_needle_is_in_the_prompt_once_and_no_other_needle_shares_its_key(subset):
-    arguments = Settings.of(subset).arguments
+    arguments = RulerSettings.of(subset).arguments
     for sample in samples(subset, TOKENIZERS["testbed"]):
         found = re.findall(r"One of the special magic (?:numbers|uuids) for (\S+) is: ([\w-]+)\.", sample.prompt)
         values = {value: key for key, value in found}
@@ -164,7 +162,7 @@ def test_needles_stand_between_sentences_at_their_depth():
 
 
 def test_the_word_lists_are_wonderwords():
-    assert len(counting.pool()) == 8166
+    assert len(ruler_samples.word_pool()) == 8166
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tasks import Likelihood, TaskError, build
-from tasks.buzz import mean_rouge
-from tasks.data import table
-from tasks.metrics.rouge import rouge_l
-from tasks.selection import diagonals
+from tasks.buzz_summaries import mean_rouge
+from tasks.data.tables import table
+from tasks.hashevict_suite import diagonals
+from tasks.metrics.overlap import rouge_l
 from tasks.templates import fill
 
 SELF_BLEU = json.loads((Path(__file__).parent / "micro_examples/self_bleu.json").read_text())

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.engine.requests.request import REGIMES, EngineError, Prompting
 from policies import Policy
-from policies.shape import Fitted, ModelShape
+from policies.view import Fitted, ModelShape
 
 
 def reason_against(policy: Policy, prompting: Prompting) -> str:

@@ -27,7 +27,7 @@ from harness.papers.figures.canvas import (
 )
 from harness.papers.figures.figure_data import FigureData, natural
 from harness.report.labels import look_of, looks, metric_title, ordered_budgets, ordered_policies, parse_budget
-from tasks.metrics.self_bleu import self_bleu
+from tasks.metrics.overlap import self_bleu
 
 PANEL = 190  # CSS pixels
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\")  # where two policies share a colour

@@ -6,7 +6,7 @@ import pytest
 
 import tasks
 from tasks import TaskError
-from tasks.hashevict import judged
+from tasks.metrics import judge
 
 
 @pytest.fixture
@@ -14,10 +14,10 @@ def task(stub, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(judged, "ANSWERS", tmp_path)
-    judged.judge.cache_clear()
+    monkeypatch.setattr(judge, "ANSWER_CACHE", tmp_path)
+    judge.hashevict_judge.cache_clear()
     yield tasks.build("hashevict", subset="gsm8k_free_response", data="fixture", judge="some-model")
-    judged.judge.cache_clear()
+    judge.hashevict_judge.cache_clear()
 
 
 class Characters:
@@ -30,7 +30,7 @@ def test_four_scores_and_their_mean_stand_beside_the_overlap(task, stub):
     sample = task.samples(Characters())[0]
     scores = task.score(sample, "It is 12.")
     assert set(scores) == set(task.metrics)
-    assert [scores[name] for name in judged.SCORES] == [3.5, 4, 5, 2, 3]
+    assert [scores[name] for name in judge.JUDGE_METRICS] == [3.5, 4, 5, 2, 3]
 
 
 def test_without_a_key_the_task_is_refused_before_anything_runs(task, monkeypatch):

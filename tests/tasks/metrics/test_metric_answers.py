@@ -7,12 +7,19 @@ from pathlib import Path
 import pytest
 
 from tasks import TaskError
-from tasks.metrics import needle
-from tasks.metrics.exact import best_subspan_em, exact_match
-from tasks.metrics.numbers import gsm8k_flexible, gsm8k_strict, last_number
-from tasks.metrics.packages import package
-from tasks.metrics.self_bleu import self_bleu
-from tasks.metrics.string_match import postprocessed, string_match_all, string_match_part
+from tasks.base import import_package
+from tasks.metrics import overlap as needle
+from tasks.metrics.answers import (
+    best_subspan_em,
+    exact_match,
+    gsm8k_flexible,
+    gsm8k_strict,
+    last_number,
+    postprocessed,
+    string_match_all,
+    string_match_part,
+)
+from tasks.metrics.overlap import self_bleu
 
 FOLDER = Path(__file__).parents[1] / "micro_examples"
 MIDDLE = json.loads((FOLDER / "lost_in_the_middle.json").read_text(encoding="utf-8"))
@@ -95,8 +102,8 @@ def test_worked_examples_of_needle_scores(case):
 
 
 def test_a_needle_is_contained_in_any_case():
-    assert needle.contains("You should EAT a Sandwich.", " eat a sandwich\n") == 1.0
-    assert needle.contains("You should eat a  sandwich.", "eat a sandwich") == 0.0
+    assert needle.contains_phrase("You should EAT a Sandwich.", " eat a sandwich\n") == 1.0
+    assert needle.contains_phrase("You should eat a  sandwich.", "eat a sandwich") == 0.0
 
 
 @pytest.mark.parametrize("case", SELF_BLEU, ids=lambda case: case["note"])
@@ -141,4 +148,4 @@ def test_a_lone_sentence_repeats_nothing():
 
 def test_a_missing_package_is_named_with_the_command():
     with pytest.raises(TaskError, match=r"A score needs the package no-such-thing.*pip install no-such-thing"):
-        package("no_such_thing", "no-such-thing", "A score")
+        import_package("no_such_thing", "no-such-thing", "A score")

@@ -4,7 +4,7 @@ import pytest
 
 from tasks import TaskError
 from tasks.metrics.chat_client import OPENAI, ChatClient, Endpoint
-from tasks.metrics.judge import Judge, Skipped, Verdict
+from tasks.metrics.judge import Judge, JudgeScores, JudgeSkipped
 
 KEY = "TEST_JUDGE_KEY"
 SECRET = "not-a-real-key-27"
@@ -30,7 +30,7 @@ def judged(client, join="fixed", labels=("four",)):
 )
 def test_passing_failures_are_tried_again(client, stub, slept, failure):
     stub.script = [failure, failure, stub.completion("4"), stub.completion(GOOD)]
-    assert isinstance(judged(client), Verdict)
+    assert isinstance(judged(client), JudgeScores)
     assert slept == [1.0, 2.0]
     assert (client.usage.calls, client.usage.retries) == (2, 2)
 
@@ -38,7 +38,7 @@ def test_passing_failures_are_tried_again(client, stub, slept, failure):
 def test_silence_is_a_passing_failure_too(client, stub, slept):
     stub.script = ["hang", stub.completion("4"), stub.completion(GOOD)]
     hasty = ChatClient(Endpoint("gpt-test", stub.url, KEY, timeout=2.0), client.cache, slept.append)
-    assert isinstance(judged(hasty), Verdict)
+    assert isinstance(judged(hasty), JudgeScores)
     assert slept == [1.0]
 
 
@@ -53,7 +53,7 @@ def test_the_endpoint_may_say_how_long_to_wait(client, stub, slept):
 def test_refusals_are_not_tried_again(client, stub, slept, status):
     stub.script = [(status, {"error": "no such model"}, ("Location", f"{stub.url}/elsewhere"))]
     skipped = judged(client)
-    assert isinstance(skipped, Skipped)
+    assert isinstance(skipped, JudgeSkipped)
     assert f"refuses model gpt-test: HTTP {status}" in skipped.reason
     assert "no such model" in skipped.reason
     assert (len(stub.asked), slept) == (1, [])
@@ -101,7 +101,7 @@ def test_an_endpoint_of_ones_own_needs_no_key(stub, tmp_path, monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     stub.script = [stub.completion("4"), stub.completion(GOOD)]
     client = ChatClient(Endpoint("local", stub.url, key_variable=""), tmp_path)
-    assert isinstance(judged(client), Verdict)
+    assert isinstance(judged(client), JudgeScores)
     assert stub.asked[0][1] is None
 
 

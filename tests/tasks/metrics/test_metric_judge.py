@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks.metrics.judge import Judge, Skipped, Verdict
+from tasks.metrics.judge import Judge, JudgeScores, JudgeSkipped
 
 KEY = "TEST_JUDGE_KEY"
 SECRET = "not-a-real-key-27"
@@ -16,7 +16,7 @@ def judged(client, join="fixed", labels=("four",)):
 def test_the_verdict_and_what_was_asked_for_it(client, stub):
     stub.script = [stub.completion("4"), stub.completion(GOOD)]
     verdict = judged(client)
-    assert verdict == Verdict(similarity=4, coherent=4, faithful=3, helpful=5)
+    assert verdict == JudgeScores(similarity=4, coherent=4, faithful=3, helpful=5)
     assert verdict.mean == 4.0
     (path, authorization, similarity), (_, _, scorecard) = stub.asked
     assert path == "/v1/chat/completions"
@@ -51,7 +51,7 @@ def test_several_labels_are_joined_by_a_line(client, stub):
 def test_failures_that_last_skip_the_verdict_and_give_no_score(client, stub, slept):
     stub.script = [(503, b"down for repair")] * 6
     skipped = judged(client)
-    assert isinstance(skipped, Skipped)
+    assert isinstance(skipped, JudgeSkipped)
     assert "gave no answer in 6 attempts, at last: HTTP 503 Service Unavailable: down for repair" in skipped.reason
     assert slept == [1.0, 2.0, 4.0, 8.0, 16.0]
     assert not hasattr(skipped, "mean")
@@ -89,7 +89,7 @@ def test_without_a_key_nothing_is_asked_and_no_score_made_up(client, stub, monke
     assert Judge(client).skipped() is None
     monkeypatch.delenv(KEY)
     skipped = judged(client)
-    assert isinstance(skipped, Skipped)
+    assert isinstance(skipped, JudgeSkipped)
     assert f"set the environment variable {KEY}" in skipped.reason
     assert Judge(client).skipped() == skipped
     assert stub.asked == []
@@ -97,5 +97,5 @@ def test_without_a_key_nothing_is_asked_and_no_score_made_up(client, stub, monke
 
 def test_any_text_can_be_judged(client, stub):
     stub.script = [stub.completion("4"), stub.completion(GOOD)]
-    assert isinstance(Judge(client).score("段落 {x}", "lone surrogate \ud83d, {labels}", ["{prediction}"]), Verdict)
+    assert isinstance(Judge(client).score("段落 {x}", "lone surrogate \ud83d, {labels}", ["{prediction}"]), JudgeScores)
     assert "====GROUND TRUTHS====\n{prediction}\n" in stub.asked[0][2]["messages"][0]["content"]

@@ -9,13 +9,20 @@ from pathlib import Path
 import pytest
 
 from tasks import TaskError
-from tasks.metrics.classification import classification
-from tasks.metrics.code import code_similarity
-from tasks.metrics.exact import normalised
-from tasks.metrics.longbench_scorer import bucket_scores, item_score, task_score
-from tasks.metrics.qa_f1 import qa_f1, qa_f1_zh
-from tasks.metrics.retrieval import count, retrieval, retrieval_zh
-from tasks.metrics.rouge import rouge_1, rouge_2, rouge_l, rouge_l_zh
+from tasks.metrics.answers import normalised
+from tasks.metrics.longbench_scores import (
+    bucket_scores,
+    classification,
+    code_similarity,
+    count,
+    item_score,
+    qa_f1,
+    qa_f1_zh,
+    retrieval,
+    retrieval_zh,
+    task_score,
+)
+from tasks.metrics.overlap import rouge_1, rouge_2, rouge_l, rouge_l_zh
 
 FOLDER = Path(__file__).parents[1] / "micro_examples"
 EXAMPLES = json.loads((FOLDER / "longbench_metrics.json").read_text(encoding="utf-8"))

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tasks import TaskError
-from tasks.metrics.google_rouge import rouge_scores
-from tasks.metrics.rouge import STEPS, STEPS_ZH, rouge_1, rouge_2, rouge_l, rouge_l_zh
+from tasks.metrics.overlap import STEPS, STEPS_ZH, rouge_1, rouge_2, rouge_l, rouge_l_zh, rouge_scores
 
 FOLDER = Path(__file__).parents[1] / "micro_examples"
 VARIANTS = json.loads((FOLDER / "rouge_variants.json").read_text())["cases"]

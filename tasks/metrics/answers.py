@@ -1,0 +1,105 @@
+"""Exact match of short answers, and the English normalisation that several scores share."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterable, Sequence
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+
+
+def normalised(text: str) -> str:
+    """SQuAD's normal form: lower case, no ASCII punctuation, no articles, single spaces.
+
+    In this order, so that ``state-of-the-art`` becomes one word and keeps its ``the``; curly quotes and dashes stay.
+    Source: LongBench ``metrics.py`` and lost-in-the-middle ``metrics.py``, which agree.
+    """
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(prediction: str, golds: Iterable[str]) -> float:
+    """1 if the prediction is one of the answers, but for blanks around it and case.
+
+    Source: BUZZ's released code (tasks.md 6.2), which compares with the first answer only: pass one.
+    """
+    said = prediction.strip().lower()
+    return float(any(said == gold.strip().lower() for gold in golds))
+
+
+def best_subspan_em(prediction: str, golds: Iterable[str]) -> float:
+    """1 if the first line of the prediction contains an answer, both `normalised`.
+
+    The first line is what stands before the first newline, even if that is nothing: a task strips its predictions
+    first, as the official generation script does. There are no word boundaries, and an answer that normalises to
+    nothing is always contained. Source: lost-in-the-middle, ``evaluate_qa_responses.py`` and ``metrics.py``.
+    """
+    said = normalised(prediction.partition("\n")[0].strip())
+    return float(any(normalised(gold) in said for gold in golds))
+
+
+# RULER's scores: references that occur in the prediction. HashEvict uses the same code.
+
+
+_CONTROL = re.compile(r"[\x00-\x1f]")
+
+
+def string_match_all(prediction: str, references: Sequence[str]) -> float:
+    """The share of references contained in the prediction, in any case and without word boundaries."""
+    said = prediction.lower()
+    return sum(reference.lower() in said for reference in references) / len(references)
+
+
+def string_match_part(prediction: str, references: Sequence[str]) -> float:
+    """1 if any reference is contained in the prediction, as in `string_match_all`."""
+    said = prediction.lower()
+    return float(any(reference.lower() in said for reference in references))
+
+
+def postprocessed(prediction: str) -> str:
+    """What RULER scores of a prediction: stripped, control characters as newlines, stripped again."""
+    return _CONTROL.sub("\n", prediction.strip()).strip()
+
+
+# Right or wrong final numbers in GSM8K completions, extracted in the two ways that are in use.
+
+
+_MARKED = re.compile(r"#### (\-?[0-9\.\,]+)")
+_ANY_NUMBER = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
+_IGNORED = tuple(re.compile(pattern) for pattern in (r",", r"\$", r"(?s).*#### ", r"\.$"))  # in this order
+
+
+def gsm8k_strict(prediction: str, gold: str) -> float:
+    """1 if the first number after ``####`` is the gold one, commas aside; compared as text, so ``18.`` is not ``18``.
+
+    ``gold`` is the number or the whole reference solution. Source: openai/grade-school-math ``dataset.py``.
+    """
+    said = _marked(prediction)
+    return float(said is not None and said == (_marked(gold) or gold.replace(",", "")))
+
+
+def gsm8k_flexible(prediction: str, gold: str) -> float:
+    """1 if the last number anywhere is the gold one: ``flexible-extract`` of lm-evaluation-harness, gsm8k 3.0.
+
+    Commas, dollar signs and one final full stop are ignored; ``18.0`` is not ``18``. ``gold`` as in `gsm8k_strict`.
+    """
+    said = last_number(prediction)
+    return float(said is not None and _plain(said) == _plain(gold))
+
+
+def last_number(text: str) -> str | None:
+    """The last number of a text as it stands there (``$1,080.``), if there is one."""
+    found = [match[0] for match in _ANY_NUMBER.finditer(text)]
+    return found[-1].strip() if found else None
+
+
+def _marked(text: str) -> str | None:
+    found = _MARKED.search(text)
+    return found[1].replace(",", "") if found else None
+
+
+def _plain(number: str) -> str:
+    for pattern in _IGNORED:
+        number = pattern.sub("", number)
+    return number.lower()
