@@ -117,7 +117,7 @@ def _started(number: int, file: Path, logs: Path, environment: Mapping[str, str]
 
 def _process(file: Path, environment: Mapping[str, str], stream: IO[bytes]) -> subprocess.Popen[bytes]:
     """In a session of its own: Ctrl-C reaches this process first, which then asks the workers to end."""
-    command = [sys.executable, "-m", "harness.workers", str(file)]
+    command = [sys.executable, "-m", "harness", "worker", str(file)]
     return subprocess.Popen(command, env=environment, stdout=stream, stderr=stream, start_new_session=True)
 
 
@@ -283,7 +283,7 @@ def _plans(order: JobSpec, prompts: Prompts) -> list[Plan]:
     store = Store(order.results_dir / "runs")
     models = dict.fromkeys(cell.model for cell in order.unique_cells)
     plans = [
-        plan(model, [cell for cell in order.unique_cells if cell.model == model], store, prompts, order.terms.shard)
+        plan(model, [cell for cell in order.unique_cells if cell.model == model], store, prompts, order.settings.shard)
         for model in models
     ]
     store.check_writable()
