@@ -87,7 +87,7 @@ def _changes(what: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> lis
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m harness.config.cell", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m harness cells", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="show|diff")
     for name, count, what in (("show", 1, "what a cell is made of"), ("diff", 2, "why two cells differ")):
         added = commands.add_parser(name, help=what, description=what)

@@ -76,7 +76,7 @@ def test_verdicts_come_from_the_rows_of_the_folder(shown, tmp_path):
     [
         (["paper=keydif"], "There is no paper called 'keydif'. Did you mean keydiff?"),
         (["papr=keydiff"], "There is no setting 'papr'. Did you mean paper?"),
-        (["keydiff"], "'keydiff' is no setting: write python -m harness claims paper=keydiff"),
+        (["keydiff"], "'keydiff' is not a setting: write key=value, for example paper="),
         (["scale=big"], "There is no scale called 'big'. Known: full, mini."),
         (["results_dir=/does/not/exist"], "There is no folder /does/not/exist"),
     ],

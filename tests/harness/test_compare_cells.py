@@ -1,4 +1,4 @@
-"""`python -m harness.config.cell`: what a cell is made of, and why two differ."""
+"""`python -m harness cells`: what a cell is made of, and why two differ."""
 
 from __future__ import annotations
 

@@ -53,5 +53,5 @@ def test_the_setting_decides_and_auto_asks_the_hardware(monkeypatch):
     for setting, dtype in ((True, torch.bfloat16), (False, torch.float32)):
         assert arithmetic.chosen({"bf16": setting, "device": "cpu"}) is dtype
     for found, dtype in ((True, torch.bfloat16), (False, torch.float32)):
-        monkeypatch.setattr(arithmetic, "native", lambda asked, device, found=found: found)
+        monkeypatch.setattr(arithmetic, "has_native_dtype", lambda asked, device, found=found: found)
         assert arithmetic.chosen({"bf16": "auto", "device": "cpu"}) is dtype
