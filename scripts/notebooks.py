@@ -20,6 +20,7 @@ from nbclient import NotebookClient
 FOLDER = Path(__file__).parent.parent / "notebooks"
 PATIENCE = 300  # seconds for one cell
 MARK = "outputs_of"  # in the notebook's metadata: the hash of the cells that its outputs were made with
+WIDGET = "application/vnd.jupyter.widget-view+json"
 DRAWN = ("image/png", "text/html", "text/plain")
 CLEARED = "%reset -f\n%matplotlib inline"
 
@@ -69,8 +70,9 @@ def hash_of(cells: Sequence[Any]) -> str:
 
 
 def _says_something(output: Any) -> bool:
-    """Bars that have gone leave an empty output behind."""
-    return bool(output.get("text") or any(map(str.strip, output.get("data", {}).values())))
+    """Progress bars that have gone leave a widget without a model behind."""
+    data = output.get("data", {})
+    return WIDGET not in data and bool(output.get("text") or any(map(str.strip, data.values())))
 
 
 def _settled(output: Any, number: int) -> Any:

@@ -1,4 +1,4 @@
-"""Workers are killed at random during one sweep; its table must be that of a sweep that nobody has disturbed.
+"""Workers are killed at random during one sweep; its table must be that of a sweep without any kills.
 
 python -m scripts.torture --kills 60 --workers 3 --samples 300 [--holders]
 
@@ -31,7 +31,7 @@ from omegaconf import OmegaConf
 from harness.config.cell import Cell
 from harness.config.experiments import CONF
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Request, RequestOutput
+from harness.engine.requests import Request, RequestOutput
 from harness.runner.job_spec import JobSpec
 from harness.runner.progress import Progress
 from harness.runner.run_settings import RunSettings, Shard
@@ -61,8 +61,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     with tempfile.TemporaryDirectory() as folder:
         calm, rough = Path(folder) / "calm", Path(folder) / "rough"
-        _work(_order(options, calm))
-        losses = _disturbed(_order(options, rough), options)
+        _work(_job_spec(options, calm))
+        losses = _disturbed(_job_spec(options, rough), options)
         same = _table(calm).equals(_table(rough))
         stored = _times_stored(rough)
         begun = sum(int(line) for line in (rough / BEGUN).read_text().split())
@@ -77,23 +77,23 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if same and not twice and not missing and wasted <= losses.held else 1
 
 
-def _disturbed(order: JobSpec, options: argparse.Namespace) -> Losses:
+def _disturbed(spec: JobSpec, options: argparse.Namespace) -> Losses:
     draw = random.Random(options.seed)
-    workers = [_started(order) for _ in range(options.workers)]
+    workers = [_start(spec) for _ in range(options.workers)]
     losses = Losses()
     while losses.killed < options.kills and any(worker.is_alive() for worker in workers):
         time.sleep(draw.uniform(0.1, options.pause))
-        victims = _holders(order.results_dir, workers) if options.holders else [w for w in workers if w.is_alive()]
+        victims = _holders(spec.results_dir, workers) if options.holders else [w for w in workers if w.is_alive()]
         if not victims:
             continue
         victim = draw.choice(victims)
         victim.kill()
         victim.join()
         losses.killed += victim.exitcode == -signal.SIGKILL
-        batches = _held_by(order.results_dir, victim)
+        batches = _held_by(spec.results_dir, victim)
         losses.holders += bool(batches)
         losses.held += sum(batches)
-        workers[workers.index(victim)] = _started(order)
+        workers[workers.index(victim)] = _start(spec)
     for worker in workers:
         worker.join()
     return losses
@@ -105,44 +105,44 @@ def _holders(results: Path, workers: list[BaseProcess]) -> list[BaseProcess]:
 
 def _held_by(results: Path, worker: BaseProcess) -> list[int]:
     """The number of samples in each batch that a worker holds."""
-    claims = (results / "runs" / work_files.FOLDER).glob("*/[0-9]*.json")
-    # A batch has one claim for each epoch.
-    units = {claim.parent / claim.name.partition(".")[0] for claim in claims if _is_of(claim, worker)}
-    return [_samples_in(unit) for unit in units]
+    locks = (results / "runs" / work_files.FOLDER).glob("*/[0-9]*.json")
+    # A batch has one lock for each epoch.
+    batches = {lock.parent / lock.name.partition(".")[0] for lock in locks if _is_of(lock, worker)}
+    return [_samples_in(batch) for batch in batches]
 
 
-def _is_of(claim: Path, worker: BaseProcess) -> bool:
-    lease = cell_folders.read_lease(claim)
+def _is_of(lock: Path, worker: BaseProcess) -> bool:
+    lease = cell_folders.read_lease(lock)
     return lease is not None and lease.pid == worker.pid
 
 
-def _samples_in(unit: Path) -> int:
-    agenda, place = unit.name.split("-")
-    return len(work_files.batches(unit.parent / f"agenda-{agenda}.json.gz")[int(place)])
+def _samples_in(batch: Path) -> int:
+    queue, place = batch.name.split("-")
+    return len(work_files.read_batches(batch.parent / f"queue-{queue}.json.gz")[int(place)])
 
 
-def _started(order: JobSpec) -> BaseProcess:
-    worker = multiprocessing.get_context("fork").Process(target=_work, args=(order,), daemon=True)
+def _start(spec: JobSpec) -> BaseProcess:
+    worker = multiprocessing.get_context("fork").Process(target=_work, args=(spec,), daemon=True)
     worker.start()
     return worker
 
 
-def _work(order: JobSpec) -> None:
+def _work(spec: JobSpec) -> None:
     """Be a worker that notes every batch before it goes into the model; here one row is one sample."""
     torch.set_num_threads(1)
-    order.results_dir.mkdir(exist_ok=True)
+    spec.results_dir.mkdir(exist_ok=True)
     generate = Engine.generate
-    with (order.results_dir / BEGUN).open("a", buffering=1) as begun:
+    with (spec.results_dir / BEGUN).open("a", buffering=1) as begun:
 
         def noted(engine: Engine, rows: Sequence[Request], *others: Any) -> list[RequestOutput]:
             begun.write(f"{len(rows)}\n")
             return generate(engine, rows, *others)
 
         with mock.patch.object(Engine, "generate", noted):
-            order.work(Prompts(order.limit), Progress(shown=False, told=lambda _: None))
+            spec.work(Prompts(spec.limit), Progress(shown=False, on_stored=lambda _: None))
 
 
-def _order(options: argparse.Namespace, results: Path) -> JobSpec:
+def _job_spec(options: argparse.Namespace, results: Path) -> JobSpec:
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         words = [*WORDS, f"task.repeats={options.samples}"]
         configs = [compose("config", overrides=[*words, f"policy={policy}"]) for policy in POLICIES]

@@ -12,8 +12,8 @@ import hydra
 from omegaconf import DictConfig, OmegaConf
 
 from harness.cli.error_messages import errors_in_plain_words
-from scripts.testbed import loop
-from scripts.testbed.export import export
+from scripts.testbed import training_loop
+from scripts.testbed.export_model import export
 
 
 @hydra.main(version_base="1.3", config_path="../conf/train", config_name="testbed")  # type: ignore[untyped-decorator]
@@ -23,7 +23,7 @@ def main(config: DictConfig) -> None:
     folder = Path(settings["out"])
     with errors_in_plain_words():
         if not settings["export"]:
-            loop.train(settings, folder)
+            training_loop.train(settings, folder)
         print(f"exported to {export(settings, folder)}")
 
 

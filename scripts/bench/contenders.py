@@ -16,7 +16,7 @@ from harness.config.policy import policy_from
 from harness.engine.cuda_graphs import CudaGraphRunner, on_gpu
 from harness.engine.engine import Engine
 from harness.engine.fast_layers import pack_layers
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from policies import Policy
 
 ATTENTION_FREE = ("window", "keydiff")
@@ -48,7 +48,7 @@ def as_runs_have_it(model: PreTrainedModel) -> PreTrainedModel:
 
 def engine_as_runs_have_it(model: PreTrainedModel) -> Engine:
     """Over a model of `as_runs_have_it`: on a GPU steady passes are recorded."""
-    return Engine(model, repeats=CudaGraphRunner(on_gpu()) if model.device.type == "cuda" else None)
+    return Engine(model, graphs=CudaGraphRunner(on_gpu()) if model.device.type == "cuda" else None)
 
 
 def read(engine: Engine, tokens: list[int], name: str, budget: int, block: int) -> None:

@@ -16,14 +16,14 @@ from pathlib import Path
 import torch
 
 from harness.engine.fast_layers import pack_layers
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from harness.runner.memory import Footprint, MemoryLoad
 from scripts.bench.contenders import engine_as_runs_have_it, preset, prompt
 from scripts.bench.shapes import build
 
 
 @dataclass(frozen=True)
-class Case:
+class PeakCase:
     """Rows of ``samples`` random prompts under every policy and budget, in one engine call."""
 
     shape: str
@@ -48,7 +48,7 @@ class Case:
         ]
 
 
-def measured(case: Case) -> dict[str, float]:
+def measured(case: PeakCase) -> dict[str, float]:
     """Bytes: ``planned`` and ``peak`` beside the weights, in a fresh process."""
     command = [sys.executable, "-m", "scripts.bench.peak", json.dumps(asdict(case))]
     answer = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -56,7 +56,7 @@ def measured(case: Case) -> dict[str, float]:
     return found
 
 
-def _here(case: Case) -> dict[str, float]:
+def _here(case: PeakCase) -> dict[str, float]:
     model = build(case.shape, getattr(torch, case.dtype), case.device)
     pack_layers(model)
     prompting = Prompting(case.regime, case.block)  # type: ignore[arg-type]
@@ -90,4 +90,4 @@ def _highest(device: str) -> int:
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     lists = {name: tuple(given[name]) for name in ("policies", "budgets")}
-    print(json.dumps(_here(Case(**{**given, **lists}))))
+    print(json.dumps(_here(PeakCase(**{**given, **lists}))))

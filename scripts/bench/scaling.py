@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from scripts.bench.clock import median, rounds
 from scripts.bench.conditions import Bench, Line
 from scripts.bench.contenders import as_runs_have_it, engine_as_runs_have_it, preset, prompt, read

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import torch
 
-from harness.engine.batch.hook import slots_enabled
+from harness.engine.batch.evict import slots_enabled
 from harness.engine.decode.logits import NextLogits
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from scripts.bench import loop, roof
 from scripts.bench.clock import median, ratio, rounds, seconds
 from scripts.bench.conditions import Bench, Line
@@ -79,15 +79,15 @@ def decode(bench: Bench) -> list[Line]:
     def stepping(name: str, engine: Engine, budget: int) -> Callable[[], object]:
         tokens = prompt(budget if name == "dense" else budget + bench.block, vocabulary)
         row = Request(tokens, preset(name), budget, steps + 1)
-        cohort = engine.cohort([row], Prompting("blocked", bench.block))
+        batch = engine.new_batch([row], Prompting("blocked", bench.block))
         with torch.inference_mode(), slots_enabled(engine.model):
-            engine.read_prompts(cohort, NextLogits.of(1))
+            engine.read_prompts(batch, NextLogits.of(1))
 
         @torch.inference_mode()
         def run() -> None:
             with slots_enabled(engine.model):
                 for step in range(steps):
-                    engine.step(cohort, [[1 + step]]).argmax(-1).tolist()
+                    engine.step(batch, [[1 + step]]).argmax(-1).tolist()
 
         return run
 

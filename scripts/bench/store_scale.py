@@ -81,7 +81,7 @@ def _make(store: Store, number: int, samples: int, in_parts: int) -> None:
         for part in range(in_parts):
             rows = [{"cell_id": cell_id, **_row(n, draw)} for n in range(part, samples, in_parts)]
             spent = {"wall_seconds": 1.5, "device_seconds": 1.5, "joules": None, "host": "node17", "device": "cuda"}
-            name, content = parts.encoded(rows, spent | {"git": "0123456789ab", "created": f"2026-01-01 {cell}"})
+            name, content = parts.encode_part(rows, spent | {"git": "0123456789ab", "created": f"2026-01-01 {cell}"})
             (folder / name).write_bytes(content)
 
 

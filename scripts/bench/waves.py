@@ -10,7 +10,7 @@ from torch import Tensor
 
 from harness.engine.batch.batch import Batch
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from scripts.bench.clock import median, ratio, rounds
 from scripts.bench.conditions import Bench, Line
 from scripts.bench.contenders import as_runs_have_it, engine_as_runs_have_it, preset, prompt
@@ -57,7 +57,7 @@ class _Counting(Engine):
 
     steps = 0
 
-    def step(self, cohort: Batch, pieces: Sequence[Sequence[int]]) -> Tensor:
+    def step(self, batch: Batch, pieces: Sequence[Sequence[int]]) -> Tensor:
         """One more."""
         self.steps += 1
-        return super().step(cohort, pieces)
+        return super().step(batch, pieces)

@@ -13,7 +13,7 @@ import torch
 
 from harness.config import provenance
 from harness.engine.engine import Engine
-from harness.papers.efficiency import save
+from harness.papers.efficiency_rows import save_rows
 from scripts.bench.contenders import as_runs_have_it
 from scripts.bench.shapes import SHAPES, build
 from scripts.efficiency.cases import SCALES, timed_cases
@@ -36,7 +36,7 @@ def main() -> None:
         "model": options.model, "scale": options.scale, "dtype": options.dtype,
         "threads": torch.get_num_threads(), **provenance.cell_provenance(device),
     }  # fmt: skip
-    print(f"Written to {save(pd.DataFrame(lines).assign(**conditions), options.results)}")
+    print(f"Written to {save_rows(pd.DataFrame(lines).assign(**conditions), options.results)}")
 
 
 def _options() -> argparse.Namespace:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from harness.engine.requests.request import Regime
+from harness.engine.requests import Regime
 
 BLOCKED = ("dense", "window", "sink", "h2o/keydiff", "tova/keydiff", "snapkv/keydiff", "keydiff")
 
 
 @dataclass(frozen=True)
-class Case:
+class CostCase:
     """One row under one policy. ``tokens``: of the prompt. ``new``: lengths of generation at which time is noted.
 
     ``setting``: what differs from the preset, as ``recovery=0.7``. ``share``: the budget as it is called, if it is one.
@@ -66,12 +66,12 @@ ONE_SHOT = {
 RECOVERIES = (0.7, 0.75, 0.8, 0.85)
 
 
-def timed_cases(scale: Scale, kvec: str = "kvec") -> list[Case]:
+def timed_cases(scale: Scale, kvec: str = "kvec") -> list[CostCase]:
     """All that is timed, in rounds. ``kvec``: the preset that fits the model's heads."""
     return [*_throughput(scale, kvec), *_summaries(scale), *_grid(scale, kvec)]
 
 
-def _throughput(scale: Scale, kvec: str) -> Iterator[Case]:
+def _throughput(scale: Scale, kvec: str) -> Iterator[CostCase]:
     """Each paper's methods in the regime of the paper."""
     corrected = [each for base in CAOTE for each in (f"{base}/keydiff", f"caote_{base}", f"fastcaote_{base}")]
     groups: list[tuple[str, Regime, tuple[str, ...]]] = [
@@ -83,27 +83,27 @@ def _throughput(scale: Scale, kvec: str) -> Iterator[Case]:
     for paper, regime, policies in groups:
         for name in policies:
             policy, item = name.format(kvec=kvec), f"{paper}/throughput"
-            yield Case(item, policy, regime, scale.tokens, scale.budget, scale.block, (scale.new,))
+            yield CostCase(item, policy, regime, scale.tokens, scale.budget, scale.block, (scale.new,))
 
 
-def _summaries(scale: Scale) -> Iterator[Case]:
+def _summaries(scale: Scale) -> Iterator[CostCase]:
     """HashEvict Table 1: four methods at four budgets, FastGen by what it recovers."""
     item, tokens, new = "hashevict/table_1", scale.summary, (scale.new,)
-    yield Case(item, "dense", "one_shot", tokens, tokens, new=new, share="100%")
+    yield CostCase(item, "dense", "one_shot", tokens, tokens, new=new, share="100%")
     for percent in (30, 50, 70, 90):
         slots, share = tokens * percent // 100, f"{percent}%"
-        yield Case(item, "hashevict/paper", "token_fed", tokens, slots, new=new, share=share)
+        yield CostCase(item, "hashevict/paper", "token_fed", tokens, slots, new=new, share=share)
         for name in ONE_SHOT["hashevict"][1:]:
-            yield Case(item, name, "one_shot", tokens, slots, new=new, share=share)
+            yield CostCase(item, name, "one_shot", tokens, slots, new=new, share=share)
     for recovery in RECOVERIES:
-        yield Case(item, "fastgen", "one_shot", tokens, tokens + scale.new, new=new, setting=f"recovery={recovery}")
+        yield CostCase(item, "fastgen", "one_shot", tokens, tokens + scale.new, new=new, setting=f"recovery={recovery}")
 
 
-def _grid(scale: Scale, kvec: str) -> Iterator[Case]:
+def _grid(scale: Scale, kvec: str) -> Iterator[CostCase]:
     """K-VEC Table 9: seconds over prompt and output length."""
     for tokens in scale.grid_in:
         for name in ("dense", "snapkv/kvec", kvec):
-            yield Case("kvec/table_9", name, "one_shot", tokens, scale.grid_budget, new=scale.grid_out)
+            yield CostCase("kvec/table_9", name, "one_shot", tokens, scale.grid_budget, new=scale.grid_out)
 
 
 SCORING = ("window", "sink", "h2o/keydiff", "tova/keydiff", "snapkv/keydiff", "keydiff")

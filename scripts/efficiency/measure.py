@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from harness.engine.batch.hook import slots_enabled
+from harness.engine.batch.evict import slots_enabled
 from harness.engine.decode.logits import NextLogits
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from scripts.bench.clock import seconds
 from scripts.bench.contenders import prompt
-from scripts.efficiency.cases import Case, Counting, Scale, prompts, scoring, steps
+from scripts.efficiency.cases import CostCase, Counting, Scale, prompts, scoring, steps
 from scripts.efficiency.counting import operations_of
 from scripts.efficiency.timing import policy_of, timed
 
@@ -26,10 +26,10 @@ BLOCKS = 8  # whose time is measured at once
 STEPS = 16
 
 
-def timed_lines(engine: Engine, cases: Sequence[Case], repeats: int) -> list[Line]:
+def timed_lines(engine: Engine, cases: Sequence[CostCase], repeats: int) -> list[Line]:
     """Seconds of prompts and of generation, and the bytes that the cache held."""
     timed(engine, replace(cases[0], tokens=64, new=(4,)), seed=0)  # threads and caches
-    found: dict[tuple[Case, str, int], list[float]] = defaultdict(list)
+    found: dict[tuple[CostCase, str, int], list[float]] = defaultdict(list)
     for number in range(repeats):
         for case in cases:
             timing = timed(engine, case, seed=number)
@@ -80,7 +80,7 @@ def _reading(engine: Engine, each: Counting, tokens: int) -> Callable[[], None]:
 
     def read() -> None:
         with torch.no_grad(), slots_enabled(engine.model):
-            engine.read_prompts(engine.cohort([row], Prompting("blocked", each.block)), NextLogits.of(1))
+            engine.read_prompts(engine.new_batch([row], Prompting("blocked", each.block)), NextLogits.of(1))
 
     return read
 
@@ -91,13 +91,13 @@ def _stepping(engine: Engine, each: Counting, count: int) -> Callable[[], None]:
     tokens = each.tokens - count // 2 if policy.is_dense else each.tokens + each.block
     row = Request(prompt(tokens, engine.config.vocab_size), policy, each.budget, count + 1)
     with torch.no_grad(), slots_enabled(engine.model):
-        cohort = engine.cohort([row], Prompting("blocked", each.block))
-        engine.read_prompts(cohort, NextLogits.of(1))
+        batch = engine.new_batch([row], Prompting("blocked", each.block))
+        engine.read_prompts(batch, NextLogits.of(1))
 
     def step() -> None:
         with torch.no_grad(), slots_enabled(engine.model):
             for number in range(count):
-                engine.step(cohort, [[1 + number]])
+                engine.step(batch, [[1 + number]])
 
     return step
 

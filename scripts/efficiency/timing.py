@@ -15,15 +15,14 @@ from omegaconf import OmegaConf
 from harness.config.experiments import CONF
 from harness.config.model import ModelSpec
 from harness.config.policy import policy_from
-from harness.engine.batch.hook import slots_enabled
+from harness.engine.batch.evict import slots_enabled
 from harness.engine.batch.token_filter import filter_prompts
 from harness.engine.decode.logits import NextLogits
 from harness.engine.engine import Engine
-from harness.engine.requests.ledger import Ledger
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Ledger, Prompting, Request
 from policies import Policy
 from scripts.bench.contenders import prompt
-from scripts.efficiency.cases import Case
+from scripts.efficiency.cases import CostCase
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def policy_of(name: str, setting: str) -> Policy:
     return policy_from(config["policy"], ModelSpec.parse(config["model"]), [])
 
 
-def timed(engine: Engine, case: Case, seed: int) -> Timing:
+def timed(engine: Engine, case: CostCase, seed: int) -> Timing:
     """Run it once. ``seed``: of the random tokens; a new prompt each time, so that nothing is found warm."""
     tokens = prompt(case.tokens, engine.config.vocab_size, seed)
     longest = max(case.new)
@@ -54,17 +53,17 @@ def timed(engine: Engine, case: Case, seed: int) -> Timing:
         begun = now()
         (filtered,) = filter_prompts(engine.model, [asked])
         with slots_enabled(engine.model):
-            cohort = engine.cohort([filtered.row], Prompting(case.regime, case.block))
-            heard = NextLogits.of(1)
-            engine.read_prompts(cohort, heard)
-            token = int(heard.following.argmax(-1))
+            batch = engine.new_batch([filtered.row], Prompting(case.regime, case.block))
+            collector = NextLogits.of(1)
+            engine.read_prompts(batch, collector)
+            token = int(collector.logits.argmax(-1))
             read = now()
             marks: dict[int, float] = {}
             for step in range(1, longest + 1):
-                token = int(engine.step(cohort, [[token]])[:, -1].argmax(-1))
+                token = int(engine.step(batch, [[token]])[:, -1].argmax(-1))
                 if step in case.new:
                     marks[step] = now() - read
-        (ledger,) = engine.ledgers(cohort)
+        (ledger,) = engine.ledgers(batch)
     return Timing(read - begun, marks, ledger)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from scripts.testbed.plan import Plan
+from scripts.testbed.curriculum import Curriculum
 
 
-def card(config: Mapping[str, Any], plan: Plan, numbers: Mapping[str, Any]) -> str:
+def card(config: Mapping[str, Any], plan: Curriculum, numbers: Mapping[str, Any]) -> str:
     """Markdown."""
     shape = config["model"]
     stages = "\n".join(

@@ -22,7 +22,9 @@ PACKED = 0.35  # share of sequences that hold several short exercises instead of
 class Mixture:
     """``shares`` names ingredients with their relative weights (how often, not how many tokens)."""
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, source: ExerciseMaterial, shares: Mapping[str, float], length: int):
+    def __init__(
+        self, tokenizer: tokenizers.Tokenizer, source: ExerciseMaterial, shares: Mapping[str, float], length: int
+    ):
         self.tokenizer, self.source, self.length = tokenizer, source, length
         self.names, self.shares = list(shares), list(shares.values())
         self.octaves = math.log2(max(length / 2 / SHORTEST, 1))  # a packed exercise takes half of a sequence at most

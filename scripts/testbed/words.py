@@ -42,7 +42,9 @@ def trained(vocabulary: int, training: ExerciseMaterial, held_out: ExerciseMater
     return tokenizer
 
 
-def saved(folder: Path, vocabulary: int, training: ExerciseMaterial, held_out: ExerciseMaterial) -> tokenizers.Tokenizer:
+def saved(
+    folder: Path, vocabulary: int, training: ExerciseMaterial, held_out: ExerciseMaterial
+) -> tokenizers.Tokenizer:
     """The tokenizer in ``folder``, trained once."""
     file = folder / FILE
     if not file.exists():

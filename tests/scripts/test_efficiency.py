@@ -9,9 +9,9 @@ import torch.nn.functional as F
 
 from harness.config import provenance
 from harness.engine.engine import Engine
-from harness.papers import efficiency
-from harness.papers.efficiency import CASE, COLUMNS, save
-from harness.papers.extra_tables import extras, tables
+from harness.papers import flop_formulas
+from harness.papers.efficiency_rows import CASE, COLUMNS, save_rows
+from harness.papers.report_items import extra_items, measured_tables_of
 from harness.papers.published import PAPERS
 from scripts.bench.shapes import build
 from scripts.efficiency import cases
@@ -74,15 +74,15 @@ def test_keydiffs_scoring_counts_what_its_formula_says(lines):
     """Scores alone: the selection, which the formula leaves out, does not count; what it divides by is kept."""
     counted = [each for each in lines if each["quantity"] == "block_operations" and each["budget_slots"] == 40]
     own = {each["policy"]: each["value"] for each in counted if each["block_size"] == 16}
-    shape = efficiency.TESTBED
-    expected = shape.layers * shape.kv_heads * efficiency.keydiff_scores(40 + 16, shape.head)
+    shape = flop_formulas.TESTBED
+    expected = shape.layers * shape.kv_heads * flop_formulas.keydiff_score_flop(40 + 16, shape.head)
     assert own["keydiff"] - own["window"] == pytest.approx(expected, rel=0.1)
     assert own["sink"] == own["window"]
     assert own["h2o/keydiff"] - own["window"] > own["tova/keydiff"] - own["window"] > 0
 
 
 def test_the_formulas_shape_is_the_testbeds(engine):
-    config, shape = engine.config, efficiency.TESTBED
+    config, shape = engine.config, flop_formulas.TESTBED
     assert (config.num_hidden_layers, config.hidden_size, config.head_dim) == (shape.layers, shape.hidden, shape.head)
     assert config.num_key_value_heads == shape.kv_heads
     assert (config.intermediate_size, config.vocab_size) == (shape.inner, shape.vocabulary)
@@ -96,12 +96,12 @@ def test_every_table_of_costs_can_be_made_of_one_run(lines, tmp_path):
         "threads": 1,
         **provenance.cell_provenance("cpu"),
     }
-    save(pd.DataFrame(lines).assign(**conditions), tmp_path)
-    items = [(paper, item) for paper in PAPERS for item in extras(paper)]
+    save_rows(pd.DataFrame(lines).assign(**conditions), tmp_path)
+    items = [(paper, item) for paper in PAPERS for item in extra_items(paper)]
     items += [("keydiff", "Table 4"), ("caote", "Table 6"), ("caote", "Table 7"), ("hashevict", "Table 1"),
               ("kvec", "Table 8"), ("kvec", "Table 9")]  # fmt: skip
     for paper, item in items:
-        (table,) = tables(paper, item, pd.DataFrame(), tmp_path)
+        (table,) = measured_tables_of(paper, item, pd.DataFrame(), tmp_path)
         assert len(table.lines) >= 2
         assert any("dense" in line for line in table.lines) or item == "Table 4"
 

@@ -13,12 +13,12 @@ from omegaconf import OmegaConf
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from harness.errors import UserError
-from scripts.testbed import loop, network, words
-from scripts.testbed.export import export, write
+from scripts.testbed import training_loop, network, words
+from scripts.testbed.export_model import export, write
 from scripts.testbed.five_gram import FiveGram
 from scripts.testbed.ingredients import CLOSE, SHORTEST_LINE, WRITERS
 from scripts.testbed.mixture import Mixture
-from scripts.testbed.plan import Plan
+from scripts.testbed.curriculum import Curriculum
 from scripts.testbed.weighted import ANSWER, FIRST
 from scripts.testbed.word_lists import WORD_LISTS, WordLists
 from tasks.mini.material import material
@@ -90,9 +90,9 @@ def test_killed_and_resumed_gives_the_weights_of_an_uninterrupted_run(folder, tm
     for name in ("whole", "parts"):
         (tmp_path / name).mkdir()
         (tmp_path / name / words.FILE).write_bytes((folder / words.FILE).read_bytes())
-    whole, _ = loop.train(config, tmp_path / "whole")
+    whole, _ = training_loop.train(config, tmp_path / "whole")
     for _ in range(3):
-        parts, _ = loop.train(config, tmp_path / "parts", stop_after=3)
+        parts, _ = training_loop.train(config, tmp_path / "parts", stop_after=3)
     untrained = network.build(config["model"], config["seed"])
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), parts.parameters(), strict=True))
     assert not all(torch.equal(a, b) for a, b in zip(whole.parameters(), untrained.parameters(), strict=True))
@@ -105,7 +105,7 @@ def test_two_threads_and_compilation_give_the_same_gradients_every_time():
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        forward = loop.forward(model, 64, TINY | {"compile": True})
+        forward = training_loop.forward(model, 64, TINY | {"compile": True})
         found = []
         for _ in range(6):
             model.zero_grad()
@@ -120,7 +120,7 @@ def test_training_can_start_from_exported_weights_and_their_tokenizer(folder, tm
     model = network.build(TINY["model"] | {"vocab_size": 4096}, seed=3)
     write(model, folder / words.FILE, tmp_path / "before")
     config = TINY | {"model": TINY["model"] | {"vocab_size": 4096}, "start_from": str(tmp_path / "before")}
-    started, file = loop.train(config, tmp_path / "after", stop_after=0)
+    started, file = training_loop.train(config, tmp_path / "after", stop_after=0)
     assert all(torch.equal(a.float(), b) for a, b in zip(model.parameters(), started.parameters(), strict=True))
     assert file.read_bytes() == (folder / words.FILE).read_bytes()
 
@@ -266,7 +266,7 @@ def test_the_five_gram_model_is_a_distribution_that_knows_its_text():
 def test_every_configuration_makes_a_plan():
     for file in (ROOT / "conf/train").glob("*.yaml"):
         config = configured(file.stem)
-        plan = Plan.parse(config)
+        plan = Curriculum.parse(config)
         assert plan.at(plan.steps - 1)[0] == len(plan.stages) - 1
         assert plan.rate(plan.steps - 1) < 0.1
         assert max(stage.length for stage in plan.stages) <= config["model"]["max_position_embeddings"]

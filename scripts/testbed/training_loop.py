@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from scripts.testbed import arithmetic, feed, network, optimisers, probe, words
-from scripts.testbed.plan import Plan
+from scripts.testbed import arithmetic, network, optimisers, prefetch, probe, words
+from scripts.testbed.curriculum import Curriculum
 from scripts.testbed.weighted import FIRST
 from tasks.mini.material import material
 
@@ -32,7 +32,7 @@ def train(config: Mapping[str, Any], folder: Path, stop_after: int | None = None
     """
     torch.set_num_threads(config["threads"])
     folder.mkdir(parents=True, exist_ok=True)
-    plan = Plan.parse(config)
+    plan = Curriculum.parse(config)
     if config["start_from"]:
         shutil.copy(Path(config["start_from"]) / words.FILE, folder / words.FILE)
     tokenizer = words.saved(folder, config["model"]["vocab_size"], material("train"), material("test"))
@@ -45,7 +45,7 @@ def train(config: Mapping[str, Any], folder: Path, stop_after: int | None = None
     saved = time.monotonic()
     passes: dict[int, Any] = {}
     step = start
-    for ids, weights in feed.batches(plan, folder / words.FILE, config["seed"], start):
+    for ids, weights in prefetch.batches(plan, folder / words.FILE, config["seed"], start):
         if step >= end:
             break
         stage, within = plan.at(step)
@@ -94,7 +94,7 @@ def _probed(
 class Log:
     """Lines on the screen, with the time left, and in a file for curves."""
 
-    def __init__(self, file: Path, plan: Plan, start: int) -> None:
+    def __init__(self, file: Path, plan: Curriculum, start: int) -> None:
         self.file, self.plan, self.first = file, plan, plan.done(start)
         self.began = time.monotonic()
         self.recent: list[tuple[float, float]] = []

@@ -32,14 +32,14 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Curriculum:
     """All stages. A step is a number from 0 on; what it does follows from it alone."""
 
     stages: tuple[Stage, ...]
     warmup: int  # steps
 
     @staticmethod
-    def parse(config: Mapping[str, Any]) -> Plan:
+    def parse(config: Mapping[str, Any]) -> Curriculum:
         """From the configuration; a stage without ``rate`` keeps that at which the one before ended, 1 at first."""
         stages: list[Stage] = []
         for entry in config["stages"]:
@@ -47,7 +47,7 @@ class Plan:
             begin, end = entry.get("rate", (last, last))
             tokens, mixture = round(entry["tokens"] * config["scale"]), config["mixtures"][entry["mixture"]]
             stages.append(Stage(entry["length"], tokens, entry["batch"], mixture, (begin, end)))
-        return Plan(tuple(stages), config["warmup"])
+        return Curriculum(tuple(stages), config["warmup"])
 
     @property
     def steps(self) -> int:

@@ -15,10 +15,10 @@ import tasks
 from harness.errors import UserError
 from scripts.testbed import arithmetic, network, optimisers, words
 from scripts.testbed.card import card
+from scripts.testbed.curriculum import Curriculum
 from scripts.testbed.evaluate import evaluate
 from scripts.testbed.five_gram import FiveGram
-from scripts.testbed.loop import CHECKPOINT
-from scripts.testbed.plan import Plan
+from scripts.testbed.training_loop import CHECKPOINT
 from tasks.mini.material import material
 
 
@@ -33,7 +33,7 @@ def export(config: Mapping[str, Any], folder: Path) -> Path:
             f"There is nothing to export: {folder / CHECKPOINT} is not there. Train first (make testbed), or say where "
             "the checkpoint lies with out=<folder>."
         )
-    plan = Plan.parse(config)
+    plan = Curriculum.parse(config)
     model = network.build(config["model"], config["seed"])
     both = optimisers.Optimisers(model, config["optimisers"], arithmetic.chosen(config))
     step = optimisers.load(folder / CHECKPOINT, model, both)

@@ -14,14 +14,14 @@ from threading import Thread
 import numpy as np
 import tokenizers
 
+from scripts.testbed.curriculum import Curriculum
 from scripts.testbed.mixture import Mixture
-from scripts.testbed.plan import Plan
 from tasks.mini.material import material
 
 AHEAD = 6  # batches
 
 
-def batches(plan: Plan, tokenizer: Path, seed: int, start: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def batches(plan: Curriculum, tokenizer: Path, seed: int, start: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The batch of each step from ``start`` on: ids and weights."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_end_with_parent) as worker:
         steps = iter(range(start, plan.steps))
@@ -43,7 +43,7 @@ def _end_with_parent() -> None:
     Thread(target=follow, daemon=True).start()
 
 
-def _batch(plan: Plan, tokenizer: Path, seed: int, step: int) -> tuple[np.ndarray, np.ndarray]:
+def _batch(plan: Curriculum, tokenizer: Path, seed: int, step: int) -> tuple[np.ndarray, np.ndarray]:
     index, within = plan.at(step)
     stage = plan.stages[index]
     mixture = _mixture(tokenizer, tuple(stage.mixture.items()), stage.length)
