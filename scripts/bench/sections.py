@@ -20,7 +20,7 @@ from scripts.bench import loop, roof
 from scripts.bench.clock import median, ratio, rounds, seconds
 from scripts.bench.conditions import Bench, Line
 from scripts.bench.contenders import as_runs_have_it, engine_as_runs_have_it, preset, prompt, read
-from scripts.bench.peak import Case, measured
+from scripts.bench.peak import PeakCase, measured
 from scripts.bench.scaling import length, scaling
 from scripts.bench.shapes import build, work_of
 from scripts.bench.waves import waves
@@ -148,16 +148,16 @@ def _sweep(bench: Bench, names: tuple[str, ...], regime: str) -> Line:
 def memory(bench: Bench) -> list[Line]:
     """Peaks of whole runs beside what is planned for them, megabytes without the weights."""
     dtype = str(bench.dtype)[6:]
-    one = Case(bench.shape, dtype, bench.device, "blocked", bench.tokens, bench.block, ("keydiff",), (bench.budget,), 1)
+    one = PeakCase(bench.shape, dtype, bench.device, "blocked", bench.tokens, bench.block, ("keydiff",), (bench.budget,), 1)
     cases = {
         f"{bench.shape}: keydiff, one row": one,
         f"{bench.shape}: h2o, one row": replace(one, policies=("h2o",)),
         f"{bench.shape}: keydiff, four times the tokens": replace(one, tokens=4 * bench.tokens),
         f"{bench.shape}: keydiff, eight rows": replace(one, samples=8),
-        "testbed: blocks of 32": Case(
+        "testbed: blocks of 32": PeakCase(
             "testbed", dtype, bench.device, "blocked", 1024, 32, SWEEP, (64, 128, 256, 512), samples=4
         ),
-        "testbed: one shot": Case(
+        "testbed: one shot": PeakCase(
             "testbed", dtype, bench.device, "one_shot", 1024, 32, SWEEP_ONCE, (64, 128, 256, 512), samples=4
         ),
     }
