@@ -22,18 +22,18 @@ _SAFEGUARD_ONLY = ("uniform", False, "largest_remainder")
 class AdaKV:
     """A head gets a mix of the layer's average and of the number of the layer's best scores that lie in it.
 
-    Heads compare because every row of attention sums to 1 and all heads see the same rows. Recent tokens are no
-    candidates: each head keeps its whole window besides.
+    Scores of heads can be compared because every row of attention sums to 1 and all heads see the same rows. Recent
+    tokens are no candidates: each head keeps its whole window besides.
 
-    ``mix="safeguard"`` is what NVIDIA/kvpress does instead of mixing budgets: each head is sure of its best tokens up
-    to the share ``alpha`` of its average, window included, and the layer's best scores take the rest. (kvpress masks
-    the other keys; we free them.)
+    ``mix="safeguard"`` is what NVIDIA/kvpress does instead of mixing budgets: each head always keeps its best tokens up
+    to the share ``alpha`` of its average, window included, and the layer's best scores get the rest. (kvpress masks
+    the other keys; we free their slots.)
     """
 
     window: int = 32  # recent tokens inside the budget; the same number as protect.recent
     alpha: float = 0.2  # 1 = uniform, 0 = fully adaptive
     normalize: bool = False  # weigh a head's scores by the share of its mass that its best ``base`` slots hold
-    rounding: Rounding = "largest_remainder"  # public_code rounds each head for itself and misses the total (A-27)
+    rounding: Rounding = "largest_remainder"  # public_code rounds each head by itself and misses the total (A-27)
     base: Base = "uniform"  # pyramid: the layer's average comes from PyramidKV
     beta: float = 20
     schedule: PrefixSchedule = "exact"
@@ -73,8 +73,8 @@ class AdaKV:
         owned = best_owned(scores, view, candidates, base * scores.shape[1])
         shared = owned if self.mix == "safeguard" else self._mixed(owned, base)
         own = shared + view.per_row(tuple(min(self.window, budget) for budget in view.budgets))
-        # The released code also rounds where a layer of the pyramid may keep exactly its prefix, and then loses a slot;
-        # a prompt within the budget stays whole all the same (A-32).
+        # The released code also rounds where a layer of the pyramid may keep exactly its prefix, and then loses a slot.
+        # A prompt within the budget stays whole there too (A-32).
         rounds = self.rounding == "public_code" and self.base == "pyramid"
         losing = tuple(int(rounds and n > budget) for n, budget in zip(view.counts, view.budgets, strict=True))
         fits = (candidates.sum(-1, keepdim=True) <= base - view.per_row(losing)) & (base > 0)
@@ -83,8 +83,7 @@ class AdaKV:
     def _safe(self, scores: Tensor, view: CacheView, candidates: Tensor) -> Tensor:
         """(R, H, N) bool: each head's best candidates that no other head can displace."""
         sure = tuple(max(0, int(as_written(self.alpha) * budget) - self.window) for budget in view.budgets)
-        nobody = torch.zeros_like(candidates)
-        ranked = torch.where(candidates, priorities(scores, view, nobody, nobody), -1)
+        ranked = torch.where(candidates, priorities(scores, view, None, None), -1)
         return keep_best_of_each(ranked, view, view.per_row(sure)) & candidates
 
     def _base(self, view: CacheView, row: int) -> int:
@@ -116,8 +115,7 @@ def best_owned(scores: Tensor, view: CacheView, candidates: Tensor, winners: Ten
 
     Of equal scores the newer token counts first, then the lower head: identical heads own equal numbers.
     """
-    nobody = torch.zeros_like(candidates)
-    key = torch.where(candidates, priorities(scores, view, nobody, nobody), -1)
+    key = torch.where(candidates, priorities(scores, view, None, None), -1)
     place = key.flatten(1).sort(dim=-1, descending=True, stable=True).indices.argsort(dim=-1)
     won = (place.view_as(key) < winners) & candidates
     return won.sum(-1, keepdim=True)

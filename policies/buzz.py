@@ -1,8 +1,8 @@
 """BUZZ: beehive sampling between sinks and a sliding window (Zhao et al. 2024, Eq. 10, Figure 3; policies.md, 3.17).
 
 In the order of the text a cache reads [sinks | old | new | window]; old and new together are the middle. When the
-middle outgrows its threshold, the old are thinned by a small stride without looking, and every hive of ``stride`` new
-tokens keeps the one that was attended to most. What is left is old from then on.
+middle outgrows its threshold, old tokens are thinned by a small stride without regard to scores, and every hive of
+``stride`` new tokens keeps the one that was attended to most. What is left counts as old from then on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Prefill = Literal["loop", "single"]
 NewRule = Literal["local_max", "interval"]
 
 _POSITION_BITS = 28
-_NEW, _TURNING, _OLD = 0, 1, 2  # a token's age: never swept, in this chunk's sweep for the first time, survivor of one
+_NEW, _TURNING, _OLD = 0, 1, 2  # a token's age: never swept; swept now for the first time; survivor of a sweep
 _SMALLEST_THRESHOLD = 5  # below, one sweep may not get under the threshold
 
 
@@ -107,7 +107,7 @@ class Buzz:
         return window, round(ratio * window)
 
     def update(self, view: CacheView) -> dict[str, Tensor]:
-        """Column sums added up; who was swept is old, and who is about to be is marked."""
+        """Accumulated column sums; and ages: swept tokens become old, and tokens of a sweep that is due are marked."""
         received = view.attention.received("all")
         if self.accumulate:
             received = received + view.state["received"]
@@ -151,7 +151,7 @@ class Buzz:
         return key == best.gather(-1, hive)
 
     def _thinned(self, left: Tensor, layout: _Layout, stride: int) -> Tensor:
-        """Interval sampling again and again until the middle fits: p passes keep every stride^p-th."""
+        """Interval sampling repeated until the middle fits: p passes keep every stride^p-th token."""
         size, step = left.sum(-1, keepdim=True), torch.ones_like(layout.threshold)
         for _ in range(left.shape[-1].bit_length()):
             step = torch.where(size > step * layout.threshold, step * stride, step)
@@ -161,7 +161,7 @@ class Buzz:
         return left & (place % step == 0)
 
     def _may_sweep(self, view: CacheView) -> bool:
-        """Whether any row could be due, told from the width of the view without asking the device."""
+        """Whether a sweep can be due in any row: known from the width of the view, without waiting for the device."""
         return view.positions.shape[-1] > min(self.sinks + sum(self.sizes(budget)) for budget in view.budgets)
 
     def _layout(self, view: CacheView) -> _Layout:
@@ -177,7 +177,7 @@ class Buzz:
 class _Layout(NamedTuple):
     """Where each slot stands in the text's order, (R, H, N)."""
 
-    rank: Tensor  # int64, empty slots behind all others
+    rank: Tensor  # int64, empty slots after all others
     middle: Tensor  # bool
     due: Tensor  # (R, H, 1) bool: the middle is over its threshold, and the row got tokens in this chunk
     threshold: Tensor  # (R, 1, 1) int64
@@ -189,5 +189,5 @@ def small_stride(stride: int) -> int:
 
 
 def best_ratio(stride: int) -> Fraction:
-    """Theorem 3.1: threshold / window at which the middle settles at the size of the window."""
+    """Theorem 3.1: the ratio threshold / window at which the middle tends to the size of the window."""
     return Fraction(stride * stride + 1, stride + 1) if stride % 2 else Fraction(stride - 1)

@@ -1,4 +1,4 @@
-"""CAOTE and FastCAOTE: weigh a base score by what the eviction does to the attention output.
+"""CAOTE and FastCAOTE: weigh a base score by how much the eviction changes the attention output.
 
 Goel et al. 2025, Eq. 13-21; policies.md, 3.16. With a base score h that sums to 1, removing slot j alone and
 renormalising moves the output X = sum h v by exactly h_j / (1 - h_j) * |X - v_j|.
@@ -15,7 +15,7 @@ from torch import Tensor
 from policies.scorer import tiles
 from policies.view import CacheView
 
-NEVER_EVICT_ABOVE = 1 - 1e-6  # a slot with all the mass: its removal is undefined, not free
+NEVER_EVICT_ABOVE = 1 - 1e-6  # a slot with all the mass: the effect of its removal is undefined, so it stays
 
 
 class Correction(Protocol):
@@ -45,17 +45,17 @@ def normalised_mass(scores: Tensor, view: CacheView) -> Tensor:
 def distance_to_output(weights: Tensor, view: CacheView) -> Tensor:
     """|X - v| per slot, (R, H, N) fp32, where X is the mean of the values under ``weights`` (R, H, N), which sum to 1.
 
-    CAOTE only uses differences of values, so the origin is free: they are seen from the newest slot's value, so that
-    equal values tie at exactly 0. The distance is taken directly, not expanded into |v|^2 - 2 v.X + |X|^2, which loses
-    half of the digits where values are nearly equal, and there the ranking is decided.
+    CAOTE only uses differences of values, so any origin will do: here it is the newest slot's value, so that equal
+    values have distances of exactly 0. The distance is computed directly, not as |v|^2 - 2 v.X + |X|^2, which loses
+    half of the digits where values are nearly equal, and there digits decide the ranking.
     """
     place = view.positions.argmax(-1)[..., None, None].expand(-1, -1, 1, view.values.shape[-1])
     newest = view.values.gather(2, place).float()
     distance = torch.empty_like(weights)
-    looked_at = tiles(view.values)
-    room = newest.new_empty(looked_at[0].stop, *view.values.shape[1:])  # once: large tensors come from the system
-    for rows in looked_at:
-        values = torch.sub(view.values[rows], newest[rows], out=room[: rows.stop - rows.start])
+    parts = tiles(view.values)
+    buffer = newest.new_empty(parts[0].stop, *view.values.shape[1:])  # one for all tiles: large tensors are slow to get
+    for rows in parts:
+        values = torch.sub(view.values[rows], newest[rows], out=buffer[: rows.stop - rows.start])
         if not view.is_full:
             values.masked_fill_(~view.filled[rows].unsqueeze(-1), 0.0)
         output = weights[rows].unsqueeze(-2) @ values

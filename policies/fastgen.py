@@ -27,11 +27,11 @@ PUNCTUATION, HEAVY, WINDOW, FULL = 2, 3, 4, 5  # the first hybrid with it; speci
 class FastGen:
     """Profiled per head on a one-shot prompt; then every step evicts before attention.
 
-    ``recovery``: share of attention mass a hybrid must recover. The budget is no limit here: it is the length the cache
-    is made for, of which ``heavy_frac`` and ``window_frac`` are taken, and never less than the prompt; give 100% of
-    prompt_and_new to follow the paper. ``history``: observations of the running average, 4 bytes each per slot.
-    Heads of hybrids 1 and 2 refuse ordinary new tokens, which then do not even see themselves, unless ``self_visible``
-    (A-19). Token ids are the tokenizer's: None means that they are still to be filled in (`dataclasses.replace`).
+    ``recovery``: share of attention mass a hybrid must recover. The budget is no limit here: it is the length that
+    ``heavy_frac`` and ``window_frac`` are shares of, and never less than the prompt; give 100% of prompt_and_new to
+    follow the paper. ``history``: observations of the running average, 4 bytes each per slot.
+    Heads of hybrids 1 and 2 admit no ordinary new tokens, which then do not even attend to themselves, unless
+    ``self_visible`` (A-19). Token ids are the tokenizer's; None: not filled in yet (`dataclasses.replace`).
     """
 
     recovery: float = 0.9
@@ -70,7 +70,7 @@ class FastGen:
         }
 
     def check_budget(self, budget: int) -> None:
-        """Every budget will do."""
+        """Every budget is valid."""
 
     def check_schedule(self, schedule: Schedule) -> None:
         """One profile of the whole prompt, then one decision before each token."""
@@ -105,7 +105,7 @@ class FastGen:
         return kept, (score.isnan() & view.filled).flatten(1).any(-1)
 
     def admits(self, view: CacheView) -> Tensor:
-        """(R, H) bool: heavy and full heads take every token, others punctuation and what still fits."""
+        """(R, H) bool: heavy and full heads admit every token, others punctuation and what still fits."""
         hybrid, budget = _hybrid(view), self._head_budget(view)
         takes = (hybrid >= HEAVY) | self._exempt(view, hybrid) | (view.filled.sum(-1, keepdim=True) < budget)
         return takes.squeeze(-1)
@@ -127,7 +127,7 @@ class FastGen:
         return torch.where(reached.any(-1), reached.int().argmax(-1) + 1, FULL).unsqueeze(-1)
 
     def _filling(self, view: CacheView, mean: Tensor) -> Tensor:
-        """(R, H, N) bool: the hybrid's set, with shares of the length the cache is made for."""
+        """(R, H, N) bool: the hybrid's set, with shares of the length of `_made_for`."""
         sizes = self._sizes(view, self._made_for(view))
         special, marked = self._static(view)
         hybrid, recent = _hybrid(view), sizes.in_window(view)
@@ -137,15 +137,15 @@ class FastGen:
         return torch.where(hybrid == FULL, view.filled, kept) & view.filled
 
     def _with_room(self, view: CacheView, score: Tensor) -> Tensor:
-        """(R, H, N) bool: without the least attended unprotected slot in heads that are full and rank their slots."""
+        """(R, H, N) bool: all slots but the worst unprotected one of each head that is full and ranks its slots."""
         hybrid, held = _hybrid(view), view.filled.sum(-1, keepdim=True)
         ranks = ((hybrid == HEAVY) | (hybrid == WINDOW)) & ~self._exempt(view, hybrid)
-        leaving = ranks & (held >= self._head_budget(view)) & (view.attention.rows("all") > 0)  # a row may be waiting
-        first = view.seen - self._shares(view).window  # the window counts the arriving token
+        evicts = ranks & (held >= self._head_budget(view)) & (view.attention.rows("all") > 0)  # some rows wait
+        first = view.seen - self._shares(view).window  # the window counts the new token
         recent = (hybrid == WINDOW) & (view.positions > first)
         _, marked = self._static(view)
         sinks = view.filled & (view.positions < self.sinks)
-        return keep_best_of_each(priorities(score, view, sinks, marked | recent), view, held - leaving.long())
+        return keep_best_of_each(priorities(score, view, sinks, marked | recent), view, held - evicts.long())
 
     def _head_budget(self, view: CacheView) -> Tensor:
         """(R, H, 1) int64: slots a head may hold when a token arrives; each punctuation token adds one."""
@@ -159,7 +159,7 @@ class FastGen:
         return size + shares.window * (hybrid == WINDOW)
 
     def _exempt(self, view: CacheView, hybrid: Tensor) -> Tensor:
-        """(R, H, 1) bool: heads that take the arriving token whatever their budget."""
+        """(R, H, 1) bool: heads that admit the new token whatever their budget."""
         arriving = view.token_ids.gather(-1, view.seen[..., 0])
         marks = self._is("punctuation_ids", arriving).unsqueeze(-1)
         return (hybrid == FULL) | ((hybrid >= PUNCTUATION) & marks)
@@ -182,18 +182,18 @@ class FastGen:
         return table[tokens.clamp(max=len(table) - 1)]
 
     def _made_for(self, view: CacheView) -> tuple[int, ...]:
-        """Tokens per row. Before attention the engine has already set one slot of the budget aside."""
+        """Tokens per row: the larger of budget and prompt. Before attention the engine has set one slot aside."""
         aside = 0 if view.phase == "prompt" else 1
         return tuple(max(b + aside, prompt) for b, prompt in zip(view.budgets, view.prompt_lengths, strict=True))
 
     def _sizes(self, view: CacheView, lengths: tuple[int, ...]) -> _Sizes:
-        """Of a mask over so many tokens: heavy hitters rounded up, the window down but never empty."""
+        """Sizes of a mask over so many tokens: heavy hitters rounded up, the window down but never empty."""
         heavy = tuple(ceil(as_written(self.heavy_frac) * length) for length in lengths)
         window = tuple(max(1, floor(as_written(self.window_frac) * length)) for length in lengths)
         return _Sizes(view.per_row(heavy), view.per_row(window))
 
     def _shares(self, view: CacheView) -> _Sizes:
-        """Of a head's budget in decode: rounded half to even."""
+        """Sizes of a head's budget in decode: rounded half to even."""
         shares = (as_written(self.heavy_frac), as_written(self.window_frac))
         lengths = self._made_for(view)
         return _Sizes(*(view.per_row(tuple(round(share * length) for length in lengths)) for share in shares))
@@ -219,9 +219,8 @@ def _hybrid(view: CacheView) -> Tensor:
 
 def _best(score: Tensor, view: CacheView, eligible: Tensor, count: Tensor) -> Tensor:
     """(R, H, N) bool: the ``count`` (R, 1, 1) best of the eligible slots, the newer on ties (1.3)."""
-    none = torch.zeros_like(eligible)
     eligible = eligible & view.filled
-    ranked = torch.where(eligible, priorities(score, view, none, none), -1)
+    ranked = torch.where(eligible, priorities(score, view, None, None), -1)
     return eligible & (ranked.argsort(dim=-1, descending=True).argsort(dim=-1) < count)
 
 

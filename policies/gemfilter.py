@@ -1,7 +1,8 @@
 """GemFilter: an early layer chooses tokens, and the model then reads only those (Shi et al. 2024; policies.md, 3.10).
 
-It selects input, not cache: the chosen tokens are a fresh prompt at positions 0 … k - 1, the same in every layer and
-head, and nothing is evicted afterwards. Nothing is protected; the beginning-of-text and even the last token may go.
+It selects input, not cache: the chosen tokens are a new prompt at positions 0 … k - 1, the same in every layer and
+head, and nothing is evicted afterwards. Nothing is protected: even the beginning-of-text or the last token may be
+left out.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ class H2O:
     """Score = attention that a slot received from all queries so far, averaged over the query group.
 
     ``sum`` neither decays nor normalises by age; ``mean`` divides by the number of observations, where a prompt chunk
-    is one observation of the mean over the queries that saw the token, and every decode step is one more. An evicted
-    token's account is lost for ever.
+    is one observation of the mean over the queries that saw the token, and every decode step is one more. What an
+    evicted token had received is lost.
     """
 
     accumulate: Accumulate = "sum"

@@ -2,6 +2,10 @@
 
 Codes are signs of random projections, h(x) = [R x >= 0]; between two vectors at angle θ a bit differs with
 probability θ/π. The paper hashes the query, the released code hashes the new key.
+
+A prompt is defined token by token, but is read in one pass (6.4): which key is evicted when depends on the layer's
+queries and keys, never on attention. `simulate_evictions` runs the loop "evict, append" on hash codes alone and notes
+the step at which each key goes; one attention call with the mask j <= t < step[j] then equals the token-by-token run.
 """
 
 from __future__ import annotations
@@ -20,15 +24,18 @@ HashOf = Literal["query", "key"]
 GroupRule = Literal["sum", "mean_query", "min", "majority"]
 
 WIDTHS = {8: torch.uint8, 16: torch.int16, 32: torch.int32, 64: torch.int64}  # bits that a state integer holds
-_LAYERS_APART = 1_000_003  # seeds of neighbouring layers differ by more than anyone counts seeds
+_LAYERS_APART = 1_000_003  # between the seeds of neighbouring layers: more than the seeds that anyone would try
+NEVER = torch.iinfo(torch.int64).max  # the eviction step of survivors
+_BEYOND = 1 << 28  # more than any position
 
 
 @dataclass(frozen=True)
 class HashEvict:
-    """Score = minus the Hamming distance between a cached key's code and the code that asks. Ties are the rule.
+    """Score = minus the Hamming distance between a cached key's code and the query's code. Many scores are equal.
 
-    ``group_rule`` says how the queries of one KV head ask together (A-14): the sum of their distances, the code of
-    their mean, the smallest distance, or the majority of their codes (a split vote gives 1, like a zero).
+    ``hash_of`` says what the query's code is made of: the query, or the new token's key. ``group_rule`` says how the
+    queries of one KV head count together (A-14): the sum of their distances, the code of their mean, the smallest
+    distance, or the majority of their codes (a split vote gives 1, like a zero).
     """
 
     bits: int = 16
@@ -58,11 +65,11 @@ class HashEvict:
         return {"codes": torch.cat([view.state["codes"][..., : -fresh.shape[-1]], fresh], -1)}
 
     def score(self, view: CacheView) -> Tensor:
-        """(R, H, N). Codes cannot be NaN, so a NaN in what asks is passed on here."""
-        asking = self.asking(view.attention.queries(1), view.arriving[:, :, -1:], view.layer)
-        distance = self.distance(asking, self._whole(view.state["codes"]).unsqueeze(-2))[..., 0, :]
-        askers = view.arriving if self.hash_of == "key" else view.attention.queries(1)
-        unknown = askers[:, :, -1].isnan().flatten(1).any(-1).view(-1, 1, 1)
+        """(R, H, N). Codes cannot be NaN, so a NaN in the hashed query or key is passed on here."""
+        query_codes = self.query_codes(view.attention.queries(1), view.arriving[:, :, -1:], view.layer)
+        distance = self.distance(query_codes, self._whole(view.state["codes"]).unsqueeze(-2))[..., 0, :]
+        hashed = view.arriving if self.hash_of == "key" else view.attention.queries(1)
+        unknown = hashed[:, :, -1].isnan().flatten(1).any(-1).view(-1, 1, 1)
         return (-distance.float()).masked_fill(unknown, torch.nan)
 
     def codes(self, vectors: Tensor, layer: int) -> Tensor:
@@ -70,8 +77,8 @@ class HashEvict:
         projection = projection_of(self.seed, layer, self.bits, vectors.shape[-1]).to(vectors.device)
         return _packed(vectors.float() @ projection.T >= 0)
 
-    def asking(self, queries: Tensor, keys: Tensor, layer: int) -> Tensor:
-        """(R, H, A, T) int64: the codes that each token asks with, A of them per KV head.
+    def query_codes(self, queries: Tensor, keys: Tensor, layer: int) -> Tensor:
+        """(R, H, A, T) int64: the codes that cached keys are compared with at each token, A of them per KV head.
 
         ``queries`` (R, H·G, T, D), ``keys`` (R, H, T, D) of the same tokens.
         """
@@ -84,15 +91,17 @@ class HashEvict:
         codes = self.codes(group, layer)
         return codes if self.group_rule in ("sum", "min") else self._majority(codes)
 
-    def distance(self, asking: Tensor, cached: Tensor) -> Tensor:
+    def distance(self, query_codes: Tensor, cached: Tensor) -> Tensor:
         """(R, H, A, T) codes against (R, H, T or 1, N) cached ones: (R, H, T, N) int64."""
-        apart = bits_set(asking.unsqueeze(-1) ^ cached.unsqueeze(2))
+        apart = bits_set(query_codes.unsqueeze(-1) ^ cached.unsqueeze(2))
         return apart.amin(2) if self.group_rule == "min" else apart.sum(2)
 
-    def deaths(self, view: CacheView, sinks: int, recent: int) -> Tensor:
-        """(R, H, T): see `policies.scorer.Foresight`. All rows of the view have the same budget."""
-        asking = self.asking(view.attention.queries("all"), view.arriving, view.layer)
-        return eviction_steps(asking, self.codes(view.arriving, view.layer), view.budgets[0], sinks, recent, self)
+    def eviction_steps(self, view: CacheView, sinks: int, recent: int) -> Tensor:
+        """(R, H, T): see `policies.scorer.AttentionFree`. All rows of the view have the same budget."""
+        query_codes = self.query_codes(view.attention.queries("all"), view.arriving, view.layer)
+        return simulate_evictions(
+            query_codes, self.codes(view.arriving, view.layer), view.budgets[0], sinks, recent, self
+        )
 
     def _majority(self, codes: Tensor) -> Tensor:
         """(R, H, G, T) to (R, H, 1, T)."""
@@ -125,36 +134,27 @@ def _packed(signs: Tensor) -> Tensor:
     return (signs.long() << torch.arange(signs.shape[-1], device=signs.device)).sum(-1)
 
 
-# The sequential prompt stage of HashEvict at batch speed (policies.md, 3.14 and 6.4).
-#
-# Which key is evicted when depends on the layer's queries and keys, never on attention. So the loop "evict, append" runs
-# on hash codes alone and notes each key's death; one attention call with the mask j <= t < death[j] then equals the
-# token-by-token run.
-
-
-NEVER = torch.iinfo(torch.int64).max
-_BEYOND = 1 << 28  # more than any position
-
-
-def eviction_steps(asking: Tensor, codes: Tensor, budget: int, sinks: int, recent: int, scorer: HashEvict) -> Tensor:
+def simulate_evictions(
+    query_codes: Tensor, codes: Tensor, budget: int, sinks: int, recent: int, scorer: HashEvict
+) -> Tensor:
     """The step that evicts each token, (R, H, T) int64; `NEVER` for survivors.
 
-    ``asking`` (R, H, A, T) and ``codes`` (R, H, T) int64: what every token asks with, and its key's code
-    (`HashEvict.asking`, `HashEvict.codes`). The first ``budget`` tokens fill the cache; token t then evicts one of the
-    cached before it enters. Protected are positions below ``sinks`` and t - ``recent`` … t - 1; where nothing else is
-    cached, the oldest recent token goes, and of sinks alone the newest (1.3-2).
+    ``query_codes`` (R, H, A, T) and ``codes`` (R, H, T) int64: each token's query codes and its key's code
+    (`HashEvict.query_codes`, `HashEvict.codes`). The first ``budget`` tokens fill the cache; token t then evicts one of
+    the cached ones before it enters. Protected are positions below ``sinks`` and t - ``recent`` … t - 1; where
+    nothing else is cached, the oldest recent token goes, and of sinks alone the newest (1.3-2).
     """
     total = codes.shape[-1]
-    deaths = torch.full_like(codes, NEVER)
+    evicted_at = torch.full_like(codes, NEVER)
     alive = torch.arange(min(budget, total), device=codes.device).expand(*codes.shape[:2], -1).clone()
     cached = codes[..., :budget].clone()
     for now in range(budget, total):
-        distance = scorer.distance(asking[..., now : now + 1], cached.unsqueeze(-2))[..., 0, :]
+        distance = scorer.distance(query_codes[..., now : now + 1], cached.unsqueeze(-2))[..., 0, :]
         urgency = distance * _BEYOND + (_BEYOND - 1 - alive)  # on equal distance the older token
         urgency = torch.where(alive >= now - recent, -1 - alive, urgency)
         urgency = torch.where(alive < sinks, alive - 2 * _BEYOND, urgency)
         victim = urgency.argmax(-1, keepdim=True)
-        deaths.scatter_(-1, alive.gather(-1, victim), now)
+        evicted_at.scatter_(-1, alive.gather(-1, victim), now)
         alive.scatter_(-1, victim, now)
         cached.scatter_(-1, victim, codes[..., now : now + 1])
-    return deaths
+    return evicted_at

@@ -19,7 +19,7 @@ Importance = tuple[tuple[float, ...], ...]  # (L, H·G): mean score of each quer
 
 
 def shared_pool(base: int, beta: float) -> tuple[float, float]:
-    """Slots that one head gives to the pool, and slots that it keeps for itself.
+    """Slots that one head gives to the pool, and slots that it keeps.
 
     ``//`` is the float floor division of the released code: 96 // 1.005 = 95. A smaller beta pools more.
     """
@@ -56,12 +56,12 @@ def _shares(numbers: list[float]) -> list[float]:
 class HeadKV:
     """Fixed head budgets: an equal part, and a pool shared by how well each head retrieves.
 
-    ``profile`` is the path of a profile file until `harness.profiles` has read it; policies read no files.
-    Capacities beyond the prompt are lost, not handed on.
+    ``profile`` is the path of a profile file until `harness.config.head_profiles` has read it; policies read no files.
+    Capacities beyond the prompt are lost, not given to other heads.
     """
 
     profile: str | Importance = ()
-    beta: float = 1.5  # at least 1; fix it before looking at test scores, and report it
+    beta: float = 1.5  # at least 1; choose it before looking at test scores, and report it
     temp: float = 1.0  # exponent of the importance
     window: int = 8  # recent tokens inside the budget; the same number as protect.recent
     rounding: Rounding = "largest_remainder"
@@ -106,7 +106,7 @@ class HeadKV:
         return [min(self.window, budget) + slots for slots in prefix]
 
     def _checked(self, layers: int, kv_heads: int) -> Importance:
-        """The importance table, if it is one of a model like this."""
+        """The importance table; `PolicyError` where it is that of a model with another layout."""
         if isinstance(self.profile, str):
             raise PolicyError(f"The head profile {self.profile} was not read: pass it through harness.profiles first.")
         measured, heads = self._layout

@@ -25,9 +25,9 @@ class KeyDiff(Stateless):
 
     ``anchor``: ``mean_normed`` is Eq. 8, the mean of the normalised keys; ``mean`` that of the raw keys (Figure 3 and
     the text of section 3.2, A-07); ``median`` is per coordinate of the normalised keys, of an even count the mean of
-    the middle two; ``pairwise`` compares with every key instead, the own one included. ``metric``: minus the cosine,
-    minus the dot product, or the Euclidean distance between the raw key and the anchor (A-08). Reads no attention, so
-    any attention kernel serves it.
+    the middle two; ``pairwise`` compares with every key instead, itself included. ``metric``: minus the cosine,
+    minus the dot product, or the Euclidean distance between the raw key and the anchor (A-08). It reads no
+    attention, so any attention kernel will do.
     """
 
     anchor: Anchor = "mean_normed"
@@ -89,7 +89,7 @@ def _pairwise_sums(directions: Tensor) -> Tensor:
     """(R, H, N): sum over j of cos(k_i, k_j), from the cosines themselves.
 
     In exact arithmetic the sum of the directions gives the same number (and so the ranking of ``mean_normed``) in O(n);
-    whether rounding explains that the paper's table tells the two apart can only be seen from the matrix.
+    the paper's table has different numbers for the two, and only the matrix shows whether rounding explains that.
     """
     transposed = directions.transpose(-1, -2)
     return torch.cat([(tile @ transposed).sum(-1) for tile in torch.split(directions, _KEYS_PER_TILE, -2)], -1)

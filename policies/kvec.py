@@ -1,4 +1,4 @@
-"""K-VEC: SnapKV that covers more of the prompt, across heads and across layers (policies.md, 3.18; Eq. 8-16)."""
+"""K-VEC: SnapKV with a wider coverage of the prompt, across heads and across layers (policies.md, 3.18; Eq. 8-16)."""
 
 from __future__ import annotations
 
@@ -79,9 +79,8 @@ class KVec(Stateless):
 
     def _exempt(self, base: Tensor, seen: CacheView) -> Tensor:
         """(R, H, N) bool: the candidates with the largest P, ``beta`` of the budget of them."""
-        nobody = torch.zeros_like(seen.filled)
         spared = tuple(min(floor(as_written(self.beta) * budget), max(0, budget - self.O)) for budget in seen.budgets)
-        return keep_best_of_each(priorities(base, seen, nobody, nobody), seen, seen.per_row(spared))
+        return keep_best_of_each(priorities(base, seen, None, None), seen, seen.per_row(spared))
 
     def _refuse(self, view: CacheView) -> None:
         if reason := self._too_wide(view.keys.shape[1]):

@@ -1,4 +1,4 @@
-"""The oracle: hindsight as a reference line. No policy can be run like this; it shows what a budget could still win."""
+"""The oracle: hindsight as a baseline. No real policy can see the future; it shows how much a budget can still gain."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from policies.view import CacheView, PolicyError
 class Oracle(Stateless):
     """Score = attention that a slot receives from all *later* queries of the dense run of the same prompt.
 
-    Later prompt chunks and the dense run's own greedy continuation count; averaged over the query group, summed. It is
-    greedy hindsight: optimal for attention mass kept per head, not for the answer.
+    Queries of later prompt chunks and of the dense run's greedy continuation count: averaged over the query group,
+    summed over queries. This is optimal for the attention mass that each head keeps, not for the answer.
     """
 
     nonnegative: ClassVar[bool] = True

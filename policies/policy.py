@@ -1,4 +1,8 @@
-"""The parts a policy is composed of besides its scorer: what is protected, and when eviction happens."""
+"""A policy is a composition: scorer × value correction × allocator × protection × schedule.
+
+Scorers, corrections and allocators are in modules of their own; protection (`Protect`) and schedule (`Schedule`) are
+here.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,14 @@ from torch import Tensor
 
 from policies.caote import Correction
 from policies.gemfilter import TokenFilter
-from policies.scorer import Foresight, Scorer, SlotState
+from policies.scorer import AttentionFree, Scorer, SlotState
 from policies.selection import Allocator, as_written, keep_best, keep_best_of_each, priorities
 from policies.view import CacheView, PolicyError
 
 PromptSchedule = Literal["each_block", "after_prompt", "never"]
 DecodeSchedule = Literal["each_step", "never"]
+Rope = Literal["absolute", "cache"]
+LogitScale = Literal["none", "log512"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class Protect:
         return math.floor(as_written(self.recent) * budget) if self.recent < 1 else int(self.recent)
 
     def smallest_budget(self) -> int:
-        """Slots needed to hold what is protected; a share of the budget always fits beside the sinks it leaves."""
+        """Slots that hold what is protected. A share of the budget is never more than the budget, so it needs none."""
         return self.sinks + (0 if self.recent < 1 else int(self.recent))
 
     def sink_mask(self, view: CacheView) -> Tensor:
@@ -49,7 +55,7 @@ class Protect:
         return view.filled & (view.positions < self.sinks)
 
     def recent_mask(self, view: CacheView) -> Tensor:
-        """(R, H, N) bool: the newest positions. They were never evicted, so places in the text count slots too."""
+        """(R, H, N) bool: the newest positions. None of them was evicted before, so n positions are n slots."""
         window = view.per_row(tuple(self.recent_slots(budget) for budget in view.budgets))
         return view.filled & (view.positions >= view.seen - window)
 
@@ -73,16 +79,9 @@ class Schedule:
             raise PolicyError(f"schedule.decode='{self.decode}' is not one of {', '.join(get_args(DecodeSchedule))}.")
 
 
-# A policy is a composition: scorer × value correction × allocator × protection × schedule.
-
-
-Rope = Literal["absolute", "cache"]
-LogitScale = Literal["none", "log512"]
-
-
 @dataclass(frozen=True)
 class PromptStage:
-    """How a prompt is compressed by policies that use another rule there than in decode (cold-compress)."""
+    """The rule for the prompt, of policies that have another one there than in decode (cold-compress)."""
 
     scorer: Scorer
     protect: Protect = field(default_factory=Protect)
@@ -166,7 +165,7 @@ class Policy:
 
     @property
     def counts_layers(self) -> bool:
-        """Whether it asks how many earlier layers kept a token (``view.kept_before``); only K-VEC's scorer says so."""
+        """Whether the scorer reads how many earlier layers kept a token (``view.kept_before``); only K-VEC's does."""
         return getattr(self.scorer, "counts_layers", False)
 
     @property
@@ -175,17 +174,20 @@ class Policy:
         return bool(self.state or self.carried)
 
     @property
-    def foresees(self) -> bool:
+    def attention_free(self) -> bool:
         """Whether a whole prompt's evictions follow from its queries and keys alone (policies.md 3.14, 6.4).
 
-        Then a prompt that is defined token by token can be read in one pass: the scorer says when each token dies.
+        Then a prompt that is defined token by token is read in one pass: `eviction_steps` says when each token goes.
         """
-        return self.schedule.evict_first and isinstance(self.scorer, Foresight) and self.correction is None
+        return self.schedule.evict_first and isinstance(self.scorer, AttentionFree) and self.correction is None
 
-    def deaths(self, view: CacheView) -> Tensor:
-        """(R, H, T) int64: see `policies.scorer.Foresight`; the view's rows share one budget."""
-        assert isinstance(self.scorer, Foresight)
-        return self.scorer.deaths(view, self.protect.sinks, self.protect.recent_slots(view.budgets[0]))
+    def eviction_steps(self, view: CacheView) -> Tensor:
+        """(R, H, T) int64: the position of the token that evicts each one; the view's rows share one budget.
+
+        See `policies.scorer.AttentionFree`.
+        """
+        assert isinstance(self.scorer, AttentionFree)
+        return self.scorer.eviction_steps(view, self.protect.sinks, self.protect.recent_slots(view.budgets[0]))
 
     def check_budget(self, budget: int) -> None:
         """Raise `PolicyError` where the budget (slots per layer and KV head) cannot hold what is protected."""
@@ -203,7 +205,7 @@ class Policy:
         return True
 
     def admits(self, view: CacheView) -> Tensor:
-        """(R, H) bool: whether a head takes in the single token that arrives. Asked before attention (evict first)."""
+        """(R, H) bool: whether a head admits the single new token. Called before attention (evict first)."""
         return view.filled.new_ones(view.filled.shape[:2])
 
     def update(self, view: CacheView) -> Mapping[str, Tensor]:
@@ -218,13 +220,13 @@ class Policy:
         return base if self.correction is None else self.correction.correct(base, view)
 
     def keep(self, view: CacheView) -> tuple[Tensor, Tensor]:
-        """The slots that stay, (R, H, N) bool, and whether a row met a score that is not a number, (R,) bool."""
+        """The slots that stay, (R, H, N) bool, and whether a row has a score that is NaN, (R,) bool."""
         if self.prompt_stage is not None and view.phase == "prompt":
             stage = self.prompt_stage
             return replace(self, scorer=stage.scorer, protect=stage.protect, prompt_stage=None).keep(view)
         scores = self.scores(view)
-        told = scores if view.is_full else scores.masked_fill(~view.filled, 0.0)
-        broken = told.flatten(1).amax(-1).isnan()  # the largest of numbers among which one is not a number is not one
+        of_filled = scores if view.is_full else scores.masked_fill(~view.filled, 0.0)
+        broken = of_filled.flatten(1).amax(-1).isnan()  # amax is NaN as soon as one score is
         sinks = self.protect.sink_mask(view) if self.protect.sinks else None
         recent = self.protect.recent_mask(view) if self.protect.recent else None
         ranked = priorities(scores, view, sinks, recent)

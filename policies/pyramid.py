@@ -22,7 +22,7 @@ def prefix_slots(base: int, prefix: int, layers: int, beta: float, schedule: Pre
     """Slots of every layer before its window, first layer first, for an average of ``base`` per layer.
 
     ``prefix`` are the prompt's tokens before the window: the first layer never gets more, and what it cannot use
-    goes to the layers behind it. ``exact`` rounds a real-valued line so that the total is layers x base;
+    goes to the layers after it. ``exact`` rounds a real-valued line so that the total is layers x base;
     ``public_code`` rounds the step down, which allocates up to 15 % more (A-26).
     """
     if base <= 0 or layers == 1:
@@ -73,7 +73,7 @@ class PyramidKV:
     ``schedule`` (policies.md 3.7, A-26): ``exact`` rounds a real-valued line over the prefix so that the total holds.
     ``public_code`` rounds the step down, as FFY0/AdaKV does; ``kvcache_factory`` as well, but gives all layers the
     average where the prompt is shorter than twice the average prefix (Zefan-Cai/KVCache-Factory). ``kvpress`` draws
-    the line over prefix and window together and rounds every layer for itself; all layers get the average where the
+    the line over prefix and window together and rounds every layer by itself; all layers get the average where the
     last one would be smaller than the window (NVIDIA/kvpress).
 
     FFY0/AdaKV freezes the schedule of the first prompt that a process sees; ours does not.

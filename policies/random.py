@@ -1,4 +1,4 @@
-"""Random eviction: the floor that every method has to beat."""
+"""Random eviction: the baseline that every method has to beat."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _MANTISSA = 24  # bits of a hash that fp32 holds exactly
 class Random(Stateless):
     """Score = a number in [0, 1) that is a pure function of seed, layer, head and position.
 
-    A token keeps its number for ever, so the survivors of N slots are a uniform sample of the text, whatever the
-    block size and whoever shares the batch; drawing anew at each eviction would favour new tokens instead.
+    A token keeps its number, so the survivors are a uniform sample of the text, whatever the block size and the other
+    rows of the batch are. A new draw at each eviction would favour new tokens instead.
     """
 
     seed: int = 0

@@ -1,4 +1,4 @@
-"""From names and plain mappings to policies: the one place where parts are looked up."""
+"""From names and plain mappings to policies: the only place where parts are looked up by name."""
 
 from __future__ import annotations
 
@@ -79,7 +79,10 @@ def build(config: Mapping[str, Any]) -> Policy:
 
 
 def _with_one_window(policy: Policy, spec: Any) -> Policy:
-    """An allocator of ours counts the recent tokens apart: its window is protect.recent, and may not say otherwise."""
+    """The policy with the allocator's window set to protect.recent; `PolicyError` where the two differ.
+
+    Our allocators count the recent tokens apart, so both settings must mean the same tokens.
+    """
     allocator: Any = policy.allocator
     recent = policy.protect.recent
     if not isinstance(spec, str | Mapping) or not hasattr(allocator, "window"):
@@ -123,7 +126,7 @@ PARTS: dict[str, Callable[[Any], Any]] = {
 
 def _part(role: str, spec: str | Mapping[str, Any] | Part, known: Mapping[str, Callable[..., Part]]) -> Part:
     if not isinstance(spec, str | Mapping):
-        return spec  # a part from outside, built already
+        return spec  # a part of the user's, built already
     parameters = {"name": spec} if isinstance(spec, str) else dict(spec)
     name = str(parameters.pop("name", ""))
     if not name:

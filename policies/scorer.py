@@ -1,4 +1,8 @@
-"""What a scorer is: a pure function from one layer's cache to one number per slot, larger = keep."""
+"""What a scorer is: a pure function from one layer's cache to one number per slot, larger = keep.
+
+Scorers that look at whole keys or values in fp32 do so in tiles of rows (`tiles`): a policy is shown all layers at
+once, and an fp32 copy of all their keys would take as much memory as the cache.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,13 @@ from torch import Tensor
 
 from policies.view import CacheView
 
+ON_A_PROCESSOR = 2**18  # numbers of a tile: so many in fp32 stay in the processor's cache
+ON_A_GPU = 2**23  # the same for a GPU, and enough to keep it busy
+
 
 @dataclass(frozen=True)
 class SlotState:
-    """What a scorer carries per slot and KV head from chunk to chunk; new slots start at zero."""
+    """A tensor that a scorer carries from chunk to chunk, per slot and KV head; new slots start at zero."""
 
     shape: tuple[int, ...] = ()
     dtype: torch.dtype = torch.float32
@@ -55,10 +62,10 @@ class Scorer(Protocol):
 
 
 @runtime_checkable
-class Foresight(Protocol):
-    """A scorer whose evictions never depend on attention, so that a prompt's can be known before it is attended."""
+class AttentionFree(Protocol):
+    """A scorer whose evictions never depend on attention: those of a whole prompt are known before it is attended."""
 
-    def deaths(self, view: CacheView, sinks: int, recent: int) -> Tensor:
+    def eviction_steps(self, view: CacheView, sinks: int, recent: int) -> Tensor:
         """(R, H, T) int64: the position of the token that evicts each one; larger than any position for survivors.
 
         ``view`` holds a whole prompt, in order of position and without padding; its first ``budget`` tokens fill the
@@ -79,17 +86,8 @@ class Stateless:
         return {}
 
 
-# Vectors in fp32, a tile of rows at a time.
-#
-# A policy is shown all layers at once, and a copy of all their keys in fp32 would take as much memory as the cache.
-
-
-ON_A_PROCESSOR = 2**18  # numbers: a tile of so many in fp32 stays in its cache
-ON_A_GPU = 2**23  # the same there, and enough to occupy it
-
-
 def tiles(vectors: Tensor) -> list[slice]:
-    """Rows of (R, H, N, D) to look at together, at least one at a time."""
+    """The rows of (R, H, N, D) in tiles that are looked at together, of at least one row each."""
     rows = len(vectors)
     numbers = ON_A_PROCESSOR if vectors.device.type == "cpu" else ON_A_GPU
     at_once = max(1, numbers * rows // max(1, vectors.numel()))
@@ -97,5 +95,5 @@ def tiles(vectors: Tensor) -> list[slice]:
 
 
 def tiles_of_copies(vectors: Tensor) -> list[slice]:
-    """The same where only a copy in fp32 takes memory: all rows together where they are in fp32."""
+    """As `tiles`, where only an fp32 copy takes memory: one tile with all rows where they are fp32 already."""
     return [slice(0, len(vectors))] if vectors.dtype == torch.float32 else tiles(vectors)

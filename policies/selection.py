@@ -1,7 +1,8 @@
-"""The selection rule shared by every score-based policy (policies.md, section 1.3).
+"""From scores to the slots that stay: the selection rule of every score-based policy, and budgets per head.
 
-Protected slots first, then the best scores; on equal scores the older token goes. All of it is one comparison of
-integer keys that are unique within a head, so the answer is the same on every device and needs no stable sort.
+The rule (policies.md, section 1.3): protected slots first, then the best scores; on equal scores the older token goes.
+It is one comparison of integer keys that are unique within a head, so the result is the same on every device and needs
+no stable sort. An `Allocator` says how many slots each layer and head gets out of one nominal budget.
 """
 
 from __future__ import annotations
@@ -69,9 +70,6 @@ def keep_best_of_each(priority: Tensor, view: CacheView, targets: Tensor) -> Ten
     return (rank < targets) & view.filled
 
 
-# Allocators: how many slots each layer and KV head gets out of one nominal budget.
-
-
 class Allocator(Protocol):
     """A frozen dataclass. Uniform allocation is the absence of one."""
 
@@ -115,7 +113,7 @@ class SkipLayers:
         return view.per_row(own).expand(*scores.shape[:2], 1)
 
 
-# Shares of slots become whole slots: exactly, the same on every machine.
+# From shares of slots to whole slots, exactly and the same on every machine.
 
 
 @cache

@@ -58,7 +58,7 @@ class SnapKV(Stateless):
     that leaves it out.
 
     ``window_source="carry"`` keeps the last ``window`` queries of the text, whatever the chunks, and recomputes their
-    attention over the slots that are present: w·H·G·D numbers per layer, which the ledger counts as state.
+    attention over the slots that are present: w·H·G·D numbers per layer, which the memory statistics count as state.
     ``pool_order="before_mean"`` smooths each query head by itself and averages then, as kvpress does; with average
     pooling that is the same.
     """
@@ -88,7 +88,7 @@ class SnapKV(Stateless):
 
     @property
     def carried(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The ring of the window's queries (R, H·G, w, D) and the places of their tokens (R, w), newest last."""
+        """The ring of the window's queries (R, H·G, w, D) and the positions of their tokens (R, w), newest last."""
         return ("queries", "asked") if self.window_source == "carry" else ()
 
     def update(self, view: CacheView) -> Mapping[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Policies that are no ranking of slots: a structure decides by itself what stays in every head."""
+"""Policies that rank no slots: a structure decides by itself what stays in every head."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ class Structure(Protocol):
         ...
 
     def keep(self, view: CacheView) -> tuple[Tensor, Tensor]:
-        """The slots that stay, (R, H, N) bool, and whether a row met a score that is not a number, (R,) bool."""
+        """The slots that stay, (R, H, N) bool, and whether a row has a score that is NaN, (R,) bool."""
         ...
 
     def admits(self, view: CacheView) -> Tensor:
-        """(R, H) bool: whether a head takes in the single token that arrives, asked before attention."""
+        """(R, H) bool: whether a head admits the single new token. Called before attention."""
         ...
 
 
 @dataclass(frozen=True)
 class StructuralPolicy(Policy):
-    """A policy whose ``structure`` stands in the place of scorer, allocator and protection."""
+    """A policy whose ``structure`` replaces scorer, allocator and protection."""
 
     structure: Structure | None = None
 
@@ -107,11 +107,11 @@ class StructuralPolicy(Policy):
         return self._structure.update(view)
 
     def keep(self, view: CacheView) -> tuple[Tensor, Tensor]:
-        """The slots that stay, (R, H, N) bool, and whether a row met a score that is not a number, (R,) bool."""
+        """The slots that stay, (R, H, N) bool, and whether a row has a score that is NaN, (R,) bool."""
         return self._structure.keep(view)
 
     def admits(self, view: CacheView) -> Tensor:
-        """(R, H) bool: whether a head takes in the single token that arrives, asked before attention."""
+        """(R, H) bool: whether a head admits the single new token. Called before attention."""
         return self._structure.admits(view)
 
     @property

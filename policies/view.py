@@ -1,4 +1,7 @@
-"""What a policy is shown: one layer's cache at the moment of a decision, for the rows under that policy."""
+"""What a policy is shown: one layer's cache at the moment of a decision, for the rows under that policy.
+
+Before a run it is shown the model's shape too, for parts that do not work on every model (`Fitted`).
+"""
 
 from __future__ import annotations
 
@@ -92,7 +95,7 @@ class CacheView:
 
     @property
     def seen(self) -> Tensor:
-        """(R, 1, 1) int64: ``lengths`` as a tensor. Unlike them it does not keep a pass from being recorded."""
+        """(R, 1, 1) int64: ``lengths`` as a tensor, which a CUDA graph can read anew in every step."""
         return self.per_row(self.lengths) if self.seen_now is None else self.seen_now
 
     def per_row(self, numbers: tuple[int, ...]) -> Tensor:
@@ -102,12 +105,9 @@ class CacheView:
         return self.positions.new_tensor(numbers).long().view(-1, 1, 1)
 
 
-# What a policy may have to know of a model before any weights are there.
-
-
 @dataclass(frozen=True)
 class ModelShape:
-    """Layers, and heads in each of them."""
+    """Layers, and heads in each of them: what is known of a model before its weights are loaded."""
 
     layers: int
     kv_heads: int

@@ -1,4 +1,7 @@
-"""What a task is: it yields samples and scores predictions. It knows no model, no policy and no budget."""
+"""What a task is, and what every task needs to be one: checks of its settings and hashes of its contents.
+
+A task yields samples and scores predictions. It knows no model, no policy and no budget.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True)
 class Sample:
-    """One prompt with everything needed to score what a model makes of it.
+    """One prompt, with everything that is needed to score a model's answer to it.
 
     ``id`` is unique within the task and stable across runs, machines and ``limit``. Samples with the same
     ``document`` are not independent: statistics resample documents, not samples. ``axes`` are the coordinates
@@ -50,7 +53,7 @@ class Sample:
     min_new_tokens: int = 0  # tokens; no stop token is chosen before
     stop_tokens: tuple[str, ...] = ()  # texts; the last token of each also ends the generation
     until: tuple[str, ...] = ()  # texts; generation ends once one occurs, and the prediction is what stands before it
-    continuations: tuple[str, ...] = ()  # in mode "continuations": texts whose likelihood after the prompt is asked
+    continuations: tuple[str, ...] = ()  # in mode "continuations": texts whose likelihood after the prompt is scored
     chat: bool = False  # whether the prompt is one user message
     system: str = ""  # the message before it, with ``chat`` only
     answer_prefix: str = ""  # the start of the answer, given to the model
@@ -63,7 +66,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Likelihood:
-    """Of one continuation after its prompt. ``greedy``: whether the model would have said exactly this."""
+    """Likelihood of one continuation after its prompt. ``greedy``: whether it is the model's greedy output."""
 
     nats: float  # log likelihood, natural logarithm, all tokens together
     tokens: int
@@ -73,23 +76,23 @@ class Likelihood:
 class Task:
     """The base of every task: a frozen dataclass whose fields are its protocol and enter the identity of its cells.
 
-    ``name`` is what it is built by, ``label`` what tables call it: one task may stand for many data sets. ``mode`` and
-    ``metrics`` may be properties where they depend on the data set.
+    ``name`` is its name in the registry, ``label`` its name in tables: one task may stand for many data sets. ``mode``
+    and ``metrics`` may be properties where they depend on the data set.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
     name: ClassVar[str]
     version: ClassVar[str]  # raised by hand whenever prompts, data or scoring change
-    places: ClassVar[tuple[str, ...]] = ("data",)  # fields that say where data lies; `revision` says what lies there
+    path_fields: ClassVar[tuple[str, ...]] = ("data",)  # fields with paths of data; not part of a cell's identity
 
     @property
     def label(self) -> str:
-        """What rows, tables and figures call it: ``longbench/qasper``."""
+        """The name in rows, tables and figures: ``longbench/qasper``."""
         return self.name
 
     @property
     def mode(self) -> Mode:
-        """What a model is asked for: text, the likelihood of the prompt, or that of continuations."""
+        """What the model gives: text, the likelihood of the prompt, or the likelihoods of continuations."""
         return "generate"
 
     @property
@@ -112,7 +115,7 @@ class Task:
         raise NotImplementedError
 
     def first(self, tokenizer: Tokenizer, count: int | None = None) -> Sequence[Sample]:
-        """The first ``count`` of `samples`, all where it is None; tasks whose samples take time to make override it."""
+        """The first ``count`` of `samples`, all where it is None. Tasks whose samples are slow to make override it."""
         return self.samples(tokenizer)[:count]
 
     def score(self, sample: Sample, prediction: str) -> Mapping[str, float]:
@@ -124,8 +127,7 @@ class Task:
         raise TaskError(f"{self.label} asks for no likelihoods (mode {self.mode}), so there is nothing to score.")
 
 
-# What every task says about a parameter it cannot accept: sentences with the task, the field and a way out.
-
+# Checks of settings. Each `TaskError` names the task and the field, and says what to write instead.
 
 Item = TypeVar("Item")
 
@@ -172,7 +174,7 @@ def distinct(where: str, items: tuple[Item, ...]) -> tuple[Item, ...]:
     return items
 
 
-# Content hashes of what a task is made of besides its fields: data, prompts, scoring code.
+# Content hashes for `Task.revision`: of data, prompts and scoring code.
 
 
 def texts_hash(*texts: str) -> str:
@@ -197,11 +199,8 @@ def sources_hash(*functions: Callable[..., object]) -> str:
     return files_hash(*{Path(inspect.getfile(function)) for function in functions})
 
 
-# Packages that only some scores need: imported when a score first asks for them.
-
-
 def import_package(module: str, distribution: str, purpose: str) -> Any:
-    """The imported ``module`` of the PyPI ``distribution``.
+    """The imported ``module`` of the PyPI ``distribution``, for packages that only some scores need.
 
     Raises `TaskError` with the command that installs it, where it is absent.
     """

@@ -51,7 +51,7 @@ class BuzzTask(Task):
     version: ClassVar[str] = "1"
 
     subset: str = "xsum"
-    data: str = "auto"  # where the rows lie, see `tasks.data.table`
+    data: str = "auto"  # where the rows lie, see `tasks.data.tables`
     rows: int = 40
     trailing_blank: bool = True
     max_new_tokens: int = 1001

@@ -32,7 +32,7 @@ class Gsm8k(Task):
     metrics: ClassVar[tuple[str, ...]] = ("flexible", "strict")
 
     style: str = "cot_8_shot"
-    data: str = "auto"  # where the rows lie, see `tasks.data.table`
+    data: str = "auto"  # where the rows lie, see `tasks.data.tables`
     chat: bool = False  # whether the whole prompt is a user message
     max_new_tokens: int = 256
 

@@ -40,7 +40,7 @@ class HashEvictTask(Task):
     version: ClassVar[str] = "1"
 
     subset: str = "gsm8k_free_response"
-    data: str = "auto"  # where the rows lie, see `tasks.data.table`
+    data: str = "auto"  # where the rows lie, see `tasks.data.tables`
     rows: int | None = None
     at_most: int | None = None  # tokens
     bert: str | None = None  # BERTScore's model

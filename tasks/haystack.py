@@ -1,4 +1,8 @@
-"""A haystack: running text that can be cut after any word and takes sentences in at given depths."""
+"""Haystacks: running text that is cut after any word and takes in sentences (needles) at given depths.
+
+The text is that of the held-out novels (`books/PROVENANCE.md` gives their origin and licence), or of a folder with the
+user's own text files.
+"""
 
 from __future__ import annotations
 
@@ -80,9 +84,9 @@ class Haystack:
 def most_that_fit(measure: Callable[[int], int], limit: int, low: int, high: int) -> int:
     """The largest size from ``low`` to ``high`` that measures at most ``limit``; ``low`` is known to fit.
 
-    For a measure that grows nearly in proportion to the size, as tokens do with words: each guess follows the
-    mean slope so far, between what is known to fit and what is known not to. Where a measure that grows in steps would
-    have it creep from size to size, the rest is halved each time.
+    Made for a measure that grows nearly in proportion to the size, as tokens do with words: each guess follows the
+    mean slope so far, between the largest size known to fit and the smallest known not to. A measure that grows in
+    steps can make these guesses creep, so after `GUESSES` of them the interval is halved each time.
     """
     start, base, above = low, measure(low), high + 1
     guess = limit // 2
@@ -97,8 +101,7 @@ def most_that_fit(measure: Callable[[int], int], limit: int, low: int, high: int
     return low
 
 
-# The held-out novels that tasks read from. `books/PROVENANCE.md` gives their origin and licence.
-
+# The held-out novels.
 
 BOOKS = tuple(sorted(Path(__file__).with_name("books").glob("*.txt.gz")))
 GAP = re.compile(r"\n\n+(?=\S)")
@@ -120,37 +123,39 @@ class Novel:
 @cache
 def novels() -> tuple[Novel, ...]:
     """All held-out novels, by name."""
-    return tuple(Novel(path.name.removesuffix(".txt.gz"), _read_novel(path)) for path in BOOKS)
+    return read_novels(BOOKS)
 
 
-def _read_novel(path: Path) -> str:
-    return gzip.decompress(path.read_bytes()).decode("utf-8")
+def read_novels(files: Sequence[Path]) -> tuple[Novel, ...]:
+    """The novels in gzipped text files, in the order given."""
+    return tuple(
+        Novel(file.name.removesuffix(".txt.gz"), gzip.decompress(file.read_bytes()).decode("utf-8")) for file in files
+    )
 
 
 def passage(book: int, offset: int, characters: int) -> str:
     """``characters`` of running text from ``offset`` of novel number ``book``.
 
-    Where that novel ends the next one goes on; shorter only when all novels together are.
+    Where that novel ends the next one follows; shorter only when all novels together are.
     """
-    shelf = novels()
-    text = shelf[book].text[offset : offset + characters]
-    for step in range(1, len(shelf)):
+    books = novels()
+    text = books[book].text[offset : offset + characters]
+    for step in range(1, len(books)):
         if len(text) >= characters:
             break
-        following = shelf[(book + step) % len(shelf)].text
+        following = books[(book + step) % len(books)].text
         text += "\n\n" + following[: max(0, characters - len(text) - 2)]
     return text
 
 
-# What haystacks are cut from: the carried novels, or a folder of the user's text files.
+# The carried novels or the user's text files.
 
-
-NOVELS = "novels"
+NOVELS = "novels"  # the name of the carried ones
 
 
 @dataclass(frozen=True)
 class HaystackTexts:
-    """Texts in the order of their names; behind the last one stands the first again."""
+    """Texts in the order of their names; after the last one the first follows again."""
 
     texts: tuple[Novel, ...]
 
@@ -171,7 +176,7 @@ def haystack_texts(haystack: str) -> HaystackTexts:
 
 
 def haystack_hash(haystack: str) -> str:
-    """Content hash of what `shelf` gives."""
+    """Content hash of what `haystack_texts` gives."""
     if haystack == NOVELS:
         return files_hash(*BOOKS)
     return texts_hash(*(part for text in haystack_texts(haystack).texts for part in (text.name, text.text)))

@@ -38,7 +38,7 @@ class LmEvalTask(Task):
     """
 
     name: ClassVar[str] = "lm_eval"
-    places: ClassVar[tuple[str, ...]] = ("include_path",)
+    path_fields: ClassVar[tuple[str, ...]] = ("include_path",)
     version: ClassVar[str] = "1"
 
     task: str | None = None

@@ -54,7 +54,7 @@ class LongBench(Task):
 
     subset: str = "narrativeqa"
     extended: bool = False  # LongBench-E
-    data: str = "auto"  # where the rows lie, see `tasks.data.table`
+    data: str = "auto"  # where the rows lie, see `tasks.data.tables`
     max_length: int | None = None  # tokens
     chat: bool | None = None
 

@@ -42,7 +42,7 @@ class DocumentQuestions(Task):
     gold_at: tuple[int, ...] = POSITIONS
     wording: str = "official"
     questions: int | None = None
-    data: str = "auto"  # where the rows lie, see `tasks.data.table`
+    data: str = "auto"  # where the rows lie, see `tasks.data.tables`
     chat: bool = False
     max_new_tokens: int = 100
 
@@ -154,7 +154,7 @@ class KeyValueRetrieval(Task):
     gold_at: tuple[int, ...] = (0, 50, 100)  # percent
     examples: int | None = None
     query_aware: bool = False
-    data: str = "auto"  # where the rows lie, see `tasks.data.table`
+    data: str = "auto"  # where the rows lie, see `tasks.data.tables`
     chat: bool = False
     max_new_tokens: int = 100
 

@@ -34,7 +34,7 @@ class MultipleChoice(Task):
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "nll")
 
     dataset: str = "medqa"
-    data: str = "auto"  # where the rows lie, see `tasks.data.table`
+    data: str = "auto"  # where the rows lie, see `tasks.data.tables`
     chat: bool = False
 
     def __post_init__(self) -> None:

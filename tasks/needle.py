@@ -46,7 +46,7 @@ class Needle(Task):
     """
 
     name: ClassVar[str] = "needle"
-    places: ClassVar[tuple[str, ...]] = ("haystack",)
+    path_fields: ClassVar[tuple[str, ...]] = ("haystack",)
     version: ClassVar[str] = "1"
 
     variant: str = "grid"

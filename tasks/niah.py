@@ -1,7 +1,8 @@
-"""Needles: sentences that hide a four-digit number under a two-word key, and the questions that ask for it.
+"""Needle in a haystack: one number to find among several in pages of a novel.
 
-Forms, adjectives and nouns are in `needles.json`, which names their origin. The testbed was trained on them:
-the question stands on a line of its own, and the answer follows it after one space.
+A needle is a sentence that states a four-digit number under a two-word key, and a question asks for the number. Forms,
+adjectives and nouns are in `needles.json`, which names their origin. The testbed was trained on the forms: the question
+stands on a line of its own, and the answer follows it after one space.
 """
 
 from __future__ import annotations
@@ -56,8 +57,7 @@ def draw_facts(rng: random.Random, count: int) -> tuple[Fact, ...]:
     return tuple(Fact(key, f"{value:0{DIGITS}d}") for key, value in zip(rng.sample(KEYS, count), values, strict=True))
 
 
-# Needle in a haystack: one number to find among several in pages of a novel.
-
+# The task.
 
 WORDS_PER_NEEDLE = 4  # the least text that still counts as a haystack
 
@@ -140,8 +140,8 @@ class NeedleInAHaystack(Task):
         )
 
     def _draft(self, length: int, depth: int, repeat: int) -> NeedleDraft:
-        # Strings seed `random` by SHA-512, so alike everywhere. Books and forms take turns over the repeats of
-        # a cell, from a start of its own: each cell sees them evenly, and one pass over the grid sees several.
+        # Strings seed `random` by SHA-512, the same on every machine. Books and forms rotate over the repeats of one
+        # length and depth, each from its own start: every point of the grid sees them evenly.
         cell = random.Random(f"niah/{self.seed}/{length}/{depth}")
         book = (cell.randrange(len(novels())) + repeat) % len(novels())
         form = self.forms[(cell.randrange(len(FORMS)) + repeat) % len(self.forms)]
@@ -162,7 +162,7 @@ class NeedleInAHaystack(Task):
 
 @dataclass(frozen=True)
 class NeedleDraft:
-    """All of a sample but the size of its haystack. The first fact is the asked one."""
+    """A sample before the size of its haystack is chosen. The first fact is the one that is asked for."""
 
     book: int
     offset: int  # characters

@@ -108,7 +108,7 @@ class WikiText(Task):
     style: str = "rows"
     rows: int | None = 40
     length: int = 1024  # tokens of a window
-    data: str = "auto"  # where the rows lie, see `tasks.data.table`
+    data: str = "auto"  # where the rows lie, see `tasks.data.tables`
 
     def __post_init__(self) -> None:
         if self.style not in STYLES:
@@ -194,7 +194,7 @@ class BookSum(Task):
     mode: ClassVar[Mode] = "continuations"
     metrics: ClassVar[tuple[str, ...]] = ("nll",)
 
-    data: str = "auto"  # where the rows lie, see `tasks.data.table`
+    data: str = "auto"  # where the rows lie, see `tasks.data.tables`
     rows: int | None = None  # the first so many chapters; None = all
     max_length: int | None = None  # tokens
     chat: bool = False

@@ -1,4 +1,10 @@
-"""Content hashes: of model folders and of plain data. Those of source code are made in `harness.config.source_code`."""
+"""What a cell is: `cell_identity` names it by exactly the fields that change its outputs.
+
+Included: the policy with all its settings, the budget, the regime, the task's protocol and data, the model's content or
+revision, and the code between a configuration and a row. Left out: device, batch width, launcher, folders, ``limit``,
+names and package versions, which are only recorded (`harness.config.provenance`). The hashes of model folders and of plain
+data are made here too; those of source code in `harness.config.source_code`.
+"""
 
 from __future__ import annotations
 
@@ -18,48 +24,7 @@ if TYPE_CHECKING:
 
 WHOLE_FILE_LIMIT = 64 * 2**20  # bytes; of larger weight files only samples are read
 HASH_SAMPLES, SAMPLE_BYTES = 256, 16 * 2**10  # spread evenly from the first byte to the last
-
-
-def hash_data(data: Mapping[str, Any]) -> str:
-    """16 hex digits of canonical JSON: key order and spacing do not matter, values do."""
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-@cache
-def hash_files(files: tuple[Path, ...]) -> str:
-    """16 hex digits over names and contents, in the order of the names.
-
-    Of a file beyond `WHOLE_FILE_LIMIT` the size and 4 MiB of samples count: training changes weights everywhere, but
-    a change of a few bytes in such a file can go unseen.
-    """
-    digest = hashlib.sha256()
-    for file in sorted(files):
-        digest.update(file.name.encode())
-        size = file.stat().st_size
-        digest.update(file.read_bytes() if size <= WHOLE_FILE_LIMIT else _file_samples(file, size))
-    return digest.hexdigest()[:16]
-
-
-def _file_samples(file: Path, size: int) -> bytes:
-    """The size and evenly spread pieces of a large file, its beginning and its end among them."""
-    last = size - SAMPLE_BYTES
-    with file.open("rb") as stream:
-        pieces = []
-        for number in range(HASH_SAMPLES):
-            stream.seek(last * number // (HASH_SAMPLES - 1))
-            pieces.append(stream.read(SAMPLE_BYTES))
-    return b"".join((str(size).encode(), *pieces))
-
-
-# What a cell is: the one function that names it, by exactly the fields that change its outputs.
-#
-# In: the policy with all its settings, the budget, the regime, the task's protocol and data, the model's content or
-# revision, and the code between a configuration and a row. Out: device, batch width, launcher, folders, ``limit``, names
-# and package versions; they are recorded beside (`harness.config.provenance`).
-
-
-IDENTITY_FORMAT = 3  # raised whenever the fields below change meaning
+IDENTITY_FORMAT = 3  # raised whenever the fields of an identity change their meaning
 
 # Every cell passes through these, whatever its policy and task are.
 BETWEEN = ("config.budget", "config.model", "runner.samples")  # a configuration and the engine, the engine and a row
@@ -67,9 +32,11 @@ EVERY_POLICY = frozenset(f"policies.{name}" for name in ("policy", "scorer", "se
 
 
 def cell_identity(cell: Cell) -> dict[str, Any]:
-    """Plain data, the same on every machine. Code enters by group; `code` says which files these are."""
+    """Plain data, the same on every machine. Code is included by group; `cell_code` lists the files of each group."""
     prompting = cell.prompting
-    protocol = {name: value for name, value in dataclasses.asdict(cell.task).items() if name not in cell.task.places}
+    protocol = {
+        name: value for name, value in dataclasses.asdict(cell.task).items() if name not in cell.task.path_fields
+    }
     block = {"block_size": prompting.block_size} if prompting.has_blocks else {}
     return {
         "format": IDENTITY_FORMAT,
@@ -118,3 +85,38 @@ def _part_classes(part: Any) -> list[Callable[..., object]]:
     """The classes of a dataclass and of all parts within it: the code that decides what it does."""
     within = [getattr(part, field.name) for field in dataclasses.fields(part)]
     return [type(part), *(kind for inner in within if dataclasses.is_dataclass(inner) for kind in _part_classes(inner))]
+
+
+# Hashes of data and files.
+
+
+def hash_data(data: Mapping[str, Any]) -> str:
+    """16 hex digits of canonical JSON: key order and spacing do not matter, values do."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@cache
+def hash_files(files: tuple[Path, ...]) -> str:
+    """16 hex digits over names and contents, in the order of the names.
+
+    Of a file beyond `WHOLE_FILE_LIMIT` the size and 4 MiB of samples count: training changes weights everywhere, but
+    a change of a few bytes in such a file can go unseen.
+    """
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(file.name.encode())
+        size = file.stat().st_size
+        digest.update(file.read_bytes() if size <= WHOLE_FILE_LIMIT else _file_samples(file, size))
+    return digest.hexdigest()[:16]
+
+
+def _file_samples(file: Path, size: int) -> bytes:
+    """The size and evenly spread pieces of a large file, its beginning and its end among them."""
+    last = size - SAMPLE_BYTES
+    with file.open("rb") as stream:
+        pieces = []
+        for number in range(HASH_SAMPLES):
+            stream.seek(last * number // (HASH_SAMPLES - 1))
+            pieces.append(stream.read(SAMPLE_BYTES))
+    return b"".join((str(size).encode(), *pieces))

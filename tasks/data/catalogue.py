@@ -32,7 +32,7 @@ class Hub:
 
 @dataclass(frozen=True)
 class DataSet:
-    """One table: ``longbench/qasper``. ``columns`` says what each row must hold (`tasks.data.rows.KINDS`)."""
+    """One table: ``longbench/qasper``. ``columns`` says what each row must hold (`tasks.data.tables.KINDS`)."""
 
     name: str
     columns: Mapping[str, str]

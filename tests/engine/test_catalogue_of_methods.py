@@ -20,7 +20,7 @@ from test_other_policies_equal_reference import fastgen as fastgen_pair
 from tiny import prompt
 
 from harness.config.head_profiles import read
-from harness.engine.requests.request import Prompting
+from harness.engine.requests import Prompting
 from policies import DENSE, Policy, Protect, Schedule
 from policies.buzz import Buzz
 from policies.caote import CAOTE
@@ -139,7 +139,7 @@ def test_one_pass_gives_the_outputs_of_token_by_token(hash_of, monkeypatch):
     whole = drawn_chunks(4, [40], 2, "normal")[0]
     cut = [tuple(x[:, :9] for x in whole), *(tuple(x[:, i : i + 1] for x in whole) for i in range(9, 40))]
     at_once = run_layer(chosen, tensors([whole]), 9, 1, TOKEN_FED)
-    monkeypatch.setattr(Policy, "foresees", False)
+    monkeypatch.setattr(Policy, "attention_free", False)
     one_by_one = run_layer(chosen, tensors(cut), 9, len(cut), TOKEN_FED)
     assert at_once[0].kept == one_by_one[-1].kept
     outputs = torch.cat([step.output for step in one_by_one], 1)

@@ -12,7 +12,7 @@ from survivors import ALL, BUDGET, Survivors, able, generated
 from tiny import prompt, tiny_model
 
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from policies import DENSE
 
 BLOCKS, ONE_SHOT = Prompting("blocked", 16), Prompting("one_shot")
@@ -26,8 +26,8 @@ class Shuffling(Survivors):
         super().__init__()
         self.draw = torch.Generator().manual_seed(0)
 
-    def settled(self, work) -> None:
-        super().settled(work)
+    def evicted(self, work) -> None:
+        super().evicted(work)
         layer, order = work.layer, torch.randperm(work.layer.fill, generator=self.draw)
         for stored in (layer.keys, layer.values, layer.positions, *layer.states.values()):
             stored[:, :, : layer.fill] = stored[:, :, order]
@@ -90,7 +90,7 @@ def hard(seed: int, sizes: list[int], group: int, kind: str) -> list[tuple[torch
 def sized(name: str, total: int, block: int) -> tuple[Prompting, list[int]]:
     """How this policy reads a prompt, and its chunks."""
     feed = next(f for f in (Prompting("blocked", block), ONE_SHOT, Prompting("token_fed")) if name in able(f))
-    whole = ALL[name].foresees or feed == ONE_SHOT
+    whole = ALL[name].attention_free or feed == ONE_SHOT
     return feed, [total] if whole else [min(block, total - start) for start in range(0, total, block)]
 
 

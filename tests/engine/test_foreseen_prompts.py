@@ -9,7 +9,7 @@ from presets import policy
 from tiny import ARCHITECTURES, prompt, tiny_model
 
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from policies import Policy
 from policies.hashevict import HashEvict
 
@@ -28,7 +28,7 @@ def token_by_token(monkeypatch):
     """Make the engine forget that it could know."""
 
     def forget():
-        monkeypatch.setattr(Policy, "foresees", False)
+        monkeypatch.setattr(Policy, "attention_free", False)
 
     return forget
 

@@ -12,7 +12,7 @@ from reference import hashevict as slow
 from views import Given, kept, view
 
 from policies import Policy, PolicyError, Protect, hashevict
-from policies.hashevict import NEVER, HashEvict, bits_set, eviction_steps, projection_of
+from policies.hashevict import NEVER, HashEvict, bits_set, projection_of, simulate_evictions
 
 EXAMPLE = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.0]])
 KEYS = [[2, 1], [-1, -0.2], [0.3, -1], [-0.5, 1]]
@@ -84,7 +84,7 @@ def test_a_14_group_rules_equal_the_reference(rule, group):
     torch.manual_seed(group)
     scorer = HashEvict(8, group_rule=rule)
     queries, keys = torch.randn(1, 2 * group, 1, 5), torch.randn(1, 2, 9, 5)
-    distance = scorer.distance(scorer.asking(queries, keys[:, :, :1], 0), scorer.codes(keys, 0).unsqueeze(-2))
+    distance = scorer.distance(scorer.query_codes(queries, keys[:, :, :1], 0), scorer.codes(keys, 0).unsqueeze(-2))
     R = projection_of(0, 0, 8, 5).double().numpy()
     for head in range(2):
         own = queries[0, head * group : (head + 1) * group, 0].double().numpy()
@@ -143,13 +143,13 @@ def test_nonsense_is_refused(parameters, sentence):
 @pytest.mark.parametrize(
     ("hash_of", "rule"), [("key", "sum"), ("query", "sum"), ("query", "min"), ("query", "majority")]
 )
-def test_6_4_death_times_equal_the_sequential_rule(sinks, recent, budget, hash_of, rule):
+def test_6_4_eviction_steps_equal_the_sequential_rule(sinks, recent, budget, hash_of, rule):
     """policies.md 3.14, T-31."""
     total, heads, group, rows = 45, 2, 3, 2
     torch.manual_seed(budget)
     queries, keys = torch.randn(rows, heads * group, total, 6), torch.randn(rows, heads, total, 6)
     scorer = HashEvict(8, hash_of, rule)
-    deaths = eviction_steps(scorer.asking(queries, keys, 0), scorer.codes(keys, 0), budget, sinks, recent, scorer)
+    evicted_at = simulate_evictions(scorer.query_codes(queries, keys, 0), scorer.codes(keys, 0), budget, sinks, recent, scorer)
     R = projection_of(0, 0, 8, 6).double().numpy()
     for row, head in np.ndindex(rows, heads):
         own = queries[row, head * group : (head + 1) * group].double().numpy()
@@ -161,7 +161,7 @@ def test_6_4_death_times_equal_the_sequential_rule(sinks, recent, budget, hash_o
             return slow.group_distance(R, own[:, t], codes[j], rule)
 
         expected = slow.death_times(distance, total, budget, sinks, recent)
-        assert [math.inf if e == NEVER else e for e in deaths[row, head].tolist()] == expected
+        assert [math.inf if e == NEVER else e for e in evicted_at[row, head].tolist()] == expected
     now = torch.arange(total)
-    alive = (now[None, :] <= now[:, None]) & (now[:, None] < deaths.unsqueeze(-2))
+    alive = (now[None, :] <= now[:, None]) & (now[:, None] < evicted_at.unsqueeze(-2))
     assert int(alive.sum(-1).max()) == min(budget, total)
