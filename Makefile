@@ -8,20 +8,20 @@ READY  := $(VENV)/.installed
 .PHONY: costs reference efficiency help setup demo test test-all test-commands test-parts test-of-readme test-of-docs check notebooks docs serve bench testbed reproduce format clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY)  ## create .venv and install the project with its tools
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	# Python compiles a module when it is first imported; to do it for all of them here takes a minute or two.
+	# Python compiles a module at its first import; compiling all of them here would take a minute or two.
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	touch $@
 
 demo: $(READY)  ## the quick start: policies on real books with the shipped model, and an HTML report
 	$(BIN)/python -m harness
 
-# Two halves of about equal length side by side, one thread each: faster than two threads, as most tests are small.
+# Two halves of about equal length in parallel, one thread each: faster than two threads, because most tests are small.
 COMMANDS := tests/api tests/cli tests/harness tests/results_site tests/workers $(wildcard tests/test_*.py)
 PARTS    := $(filter-out tests/__pycache__ $(COMMANDS),$(patsubst %/,%,$(wildcard tests/*/)))
 
@@ -34,7 +34,7 @@ test-commands: $(READY)
 test-parts: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARTS)
 
-test-all: test  ## and every command of README and docs as it stands
+test-all: test  ## test, and run every command of README and docs
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-of-readme test-of-docs
 
 test-of-readme test-of-docs: test-of-%: $(READY)
@@ -46,39 +46,39 @@ check: $(READY)  ## format check, lint and type check only
 	$(BIN)/mypy
 
 SCALE  ?= mini
-# Processes of one thread are faster on the small model than threads of one process; on GPUs there is one for each.
+# On the small model one-thread processes are faster than threads of one process; on GPUs there is one worker per GPU.
 WORKERS := $(if $(filter mini,$(SCALE)),launcher.workers=2)
 SWEEP   := scale=$(SCALE) summary=false launcher=local $(WORKERS) $(if $(MODEL),model=$(MODEL))
 
-plan-%: $(READY)  ## plan-<paper>: what its sweep would feed and hold, before anything runs (MODEL=…, SCALE=full)
+plan-%: $(READY)  ## plan-<paper>: estimate what its sweep feeds and holds, before anything runs (MODEL=…, SCALE=full)
 	$(BIN)/python -m harness plan +exp=$*/all scale=$(SCALE) $(if $(MODEL),model=$(MODEL))
 
-# A sweep that ends with 2 holds cells that cannot be run here; the report says which and why.
+# A sweep exits with 2 if it holds unsupported cells; the report names them and the reasons.
 reproduce-%: $(READY)  ## reproduce-<paper>: its sweep and its report, on the testbed at scale=mini (MODEL=…, SCALE=full)
 	$(BIN)/python -m harness +exp=$*/all $(SWEEP) || test $$? -eq 2
 	$(BIN)/python -m harness figures paper=$* scale=$(SCALE) $(if $(MODEL),model=$(MODEL))
 	@$(MAKE) --no-print-directory $(if $(filter mini,$(SCALE)),costs) report-$*
 
-report-%: $(READY)  ## report-<paper>: its tables, figures and verdicts from the rows that are there (SCALE=full)
+report-%: $(READY)  ## report-<paper>: its tables, figures and verdicts from stored rows (SCALE=full)
 	$(BIN)/python -m harness report paper=$* scale=$(SCALE)
 
-reproduce: $(READY)  ## all five papers and what none of them shows, as one sweep; cells that they share run once
+reproduce: $(READY)  ## all five papers and our own comparisons as one sweep; cells that they share run once
 	$(BIN)/python -m harness +exp=papers $(SWEEP) || test $$? -eq 2
 	$(BIN)/python -m harness figures paper=all scale=$(SCALE) $(if $(MODEL),model=$(MODEL))
 	@$(MAKE) --no-print-directory $(if $(filter mini,$(SCALE)),costs) report-all
 
-reference: $(READY)  ## keep what make reproduce gave under version control, in results/reference
+reference: $(READY)  ## copy the result of make reproduce to results/reference, which is in git
 	$(BIN)/python -m harness store pack --to results/reference
 	rm -rf results/reference/efficiency results/reference/diagnostics
 	cp -r results/efficiency results/diagnostics results/reference/
 	$(BIN)/python -m harness report paper=all results_dir=results/reference
-	rm -f results/reference/reports/*/*.png results/reference/reports/*/*.svg  # the pages hold them
-	rm -f results/reference/reports/*/.made_from  # which is of this machine and this day
+	rm -f results/reference/reports/*/*.png results/reference/reports/*/*.svg  # the pages contain them
+	rm -f results/reference/reports/*/.made_from  # it depends on the machine and the day
 
-costs: $(READY)  # the costs that the reports show: measured where they have not been
+costs: $(READY)  # the costs that the reports show, measured unless they are stored
 	@ls results/efficiency/*.parquet > /dev/null 2>&1 || $(BIN)/python -m scripts.efficiency
 
-notebooks: $(READY)  ## execute the notebooks again and store their outputs (a minute)
+notebooks: $(READY)  ## execute the notebooks and store their outputs (a minute)
 	$(BIN)/python -m scripts.notebooks
 
 docs: $(READY)  ## the documentation as a site, in site/; warnings are errors
@@ -88,22 +88,22 @@ serve: $(READY)  ## the results site of results/ (leaderboard, claims, survivors
 	$(BIN)/python -m harness site
 	$(BIN)/python -m http.server $(or $(PORT),8000) --bind 127.0.0.1 --directory results/site
 
-bench: $(READY)  ## rates against the roof, the straightforward loop and the sum of cells (about 10 minutes)
+bench: $(READY)  ## rates compared with the roof, a plain loop and the sum of cells (about 10 minutes)
 	$(BIN)/python -m scripts.bench
 
 efficiency: $(READY)  ## costs of the papers' methods on this machine, for their reports (3 minutes)
 	$(BIN)/python -m scripts.efficiency
 
-# Tensors come and go at every step: glibc keeps their memory instead of asking the system for it anew each time.
+# Tensors are allocated and freed at every step: glibc keeps their memory instead of returning it to the system.
 testbed: export MALLOC_TOP_PAD_ := 268435456
 testbed: export MALLOC_TRIM_THRESHOLD_ := 17179869184
 testbed: export MALLOC_MMAP_THRESHOLD_ := 4294967296
-testbed: $(READY)  ## train the testbed from scratch (three hours; resumes), SMOKE=1: a tiny one (3 minutes)
+testbed: $(READY)  ## train the testbed from scratch (three hours; resumes); SMOKE=1: a tiny one (3 minutes)
 	$(BIN)/python -m scripts.train_testbed $(if $(SMOKE),--config-name smoke)
 
-format: $(READY)  ## rewrite the sources in the project's format
+format: $(READY)  ## format the sources
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-clean:  ## remove the virtual environment and tool caches (results stay)
+clean:  ## remove the virtual environment and tool caches, but not results
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache *.egg-info
