@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import os
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.main import COMMANDS
 from tasks.base import Likelihood
 
 ROOT = Path(__file__).parent.parent
@@ -112,6 +114,43 @@ def test_every_paper_has_its_notes_and_each_names_what_runs_it():
         assert f"make reproduce-{paper}" in notes
         (item,) = re.findall(r"\+exp=([\w/]+) scale=mini", notes)
         assert (ROOT / "conf" / "exp" / f"{item}.yaml").exists()
+
+
+NAMING = [ROOT / "README.md", ROOT / "Makefile", *PAGES, *sorted((ROOT / "conf").rglob("*.yaml"))]
+NAMING += [ROOT / "results" / "published" / "PROVENANCE.md", ROOT / "results" / "reference" / "README.md"]
+ROOMS = "harness|policies|tasks|scripts|tests|conf|docs|hydra_plugins"
+PATH = re.compile(rf"(?<![\w/.])((?:{ROOMS})/[\w./-]*\w)(?!/?[-.]?[\w<*{{$])")
+DOTTED = re.compile(r"(?<![\w/.-])((?:harness|policies|tasks|scripts)(?:\.[a-z_]\w*)+)(?!\w)")
+COMMAND = re.compile(r"(?:python -m harness|`kvreplica(?![.\w]))((?:\.\w+)*)(?: ([a-z_]+)(?=[ `\n|]))?")
+MADE_LATER = {"conf/model/my-model.yaml", "conf/task/countdown.yaml", "tests/__pycache__"}
+
+
+@pytest.mark.parametrize("page", NAMING, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_files_and_modules_that_a_page_names_exist(page):
+    text = page.read_text()
+    for name in set(PATH.findall(text)) - MADE_LATER:
+        assert (ROOT / name).exists(), name
+    for name in DOTTED.findall(text):
+        if name.rpartition(".")[2] not in ("md", "py", "yaml", "json", "jsonl"):
+            assert is_importable(name), name
+
+
+def is_importable(name: str) -> bool:
+    """Whether a dotted name is a module, or something that a module has."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        if importlib.util.find_spec(name):
+            return True
+    except ModuleNotFoundError:
+        pass
+    return bool(module) and hasattr(importlib.import_module(module), attribute)
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_commands_that_a_page_shows_are_known(page):
+    for module, word in COMMAND.findall(page.read_text()):
+        assert not module, f"python -m harness{module}: write it as a command, python -m harness <command>"
+        assert not word or word in COMMANDS, word
 
 
 PRESETS = re.compile(r"`((?:keydiff|h2o|tova|snapkv|sink|buzz|hashevict|kvec|l2|caote_\w+)/[\w-]+)`")
