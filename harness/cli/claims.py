@@ -15,10 +15,10 @@ from rich.table import Table
 
 from harness.cli.arguments import check_choice, check_results_dir, parse
 from harness.console import console, say
+from harness.papers.cell_index import CellIndex
 from harness.papers.claim_ledger import claims
+from harness.papers.claim_verdicts import Outcome, Scale, Verdict, verdicts
 from harness.papers.published import PAPERS
-from harness.papers.row_index import RowIndex
-from harness.papers.verdicts import Outcome, Scale, Verdict, verdicts
 from harness.store.loading import load_rows
 
 _COLOURS = {"reproduced": "green", "not reproduced": "red", "inconclusive": "yellow", "not comparable": "dim"}
@@ -43,7 +43,7 @@ def main(words: Sequence[str]) -> None:
     rows = load_rows(given.results_dir)
     if rows.empty:
         say(f"There are no rows under {given.results_dir}/runs: run an experiment, `python -m harness list exps`.")
-    index = RowIndex(rows)
+    index = CellIndex(rows)
     for paper, of_paper in asked.items():
         _show(paper, verdicts(of_paper, index, scale))
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from harness.cli.arguments import check_choice, parse_known
 from harness.console import say
 from harness.errors import UserError
-from harness.papers.figure_diagnostics import measure
-from harness.papers.figures.figure_data import SCALES, experiment
-from harness.papers.figures.figure_index import FIGURES, TABLES, place
+from harness.papers.figure_diagnostics import diagnose_items
+from harness.papers.figures.figure_cells import SCALES, experiment_name
+from harness.papers.figures.figure_index import FIGURES, TABLES, figure_or_reason
 from harness.papers.published import PAPERS
 from harness.store.loading import load_rows
 from harness.store.store import Store
@@ -46,7 +46,7 @@ def main(words: Sequence[str]) -> None:
         raise UserError("item= and draw= are about one paper: say which, paper=keydiff for example.")
     computed = 0
     for paper in PAPERS if own.paper == ALL else [own.paper]:
-        computed += measure(paper, _chosen(paper, own.item), own.scale, others)
+        computed += diagnose_items(paper, _chosen(paper, own.item), own.scale, others)
     say(f"{computed} samples diagnosed; all others were there already.")
     if own.draw:
         figures = [item for item in _chosen(own.paper, own.item) if (own.paper, item) in FIGURES]
@@ -55,7 +55,7 @@ def main(words: Sequence[str]) -> None:
 
 def _chosen(paper: str, item: str) -> list[str]:
     """The figures and tables of a paper that show the inside of a model, or the one that is asked for."""
-    listed = {experiment(name): name for named, name in (*FIGURES, *TABLES) if named == paper}
+    listed = {experiment_name(name): name for named, name in (*FIGURES, *TABLES) if named == paper}
     if item and item not in listed:
         raise UserError(f"{paper} has no figure called '{item}'. {nearest(item, listed)}")
     return [listed[item]] if item else list(listed.values())
@@ -71,10 +71,10 @@ def _draw(paper: str, chosen: Sequence[str], folder: Path, results_dir: Path) ->
     folder.mkdir(parents=True, exist_ok=True)
     rows, store = load_rows(results_dir), Store(results_dir / "runs")
     for item in chosen:
-        found = place(paper, item, rows, store)
+        found = figure_or_reason(paper, item, rows, store)
         if found.drawing is None:
             say(f"{item}: not drawn. {found.reason}")
             continue
-        (folder / f"{experiment(item)}.svg").write_text(found.drawing.svg, encoding="utf-8")
-        (folder / f"{experiment(item)}.png").write_bytes(found.drawing.png)
+        (folder / f"{experiment_name(item)}.svg").write_text(found.drawing.svg, encoding="utf-8")
+        (folder / f"{experiment_name(item)}.png").write_bytes(found.drawing.png)
         say(f"{item}: {found.drawing.caption}")

@@ -15,9 +15,10 @@ from typing import get_args
 from harness.cli.arguments import check_choice, check_results_dir, parse
 from harness.console import say
 from harness.errors import UserError
-from harness.papers.paper_report import OURS_PAGE, reported
+from harness.papers.claim_verdicts import Scale
+from harness.papers.paper_report import write_reports
 from harness.papers.published import PAPERS
-from harness.papers.verdicts import Scale
+from harness.papers.report_items import OURS_PAGE
 
 
 @dataclass
@@ -42,5 +43,5 @@ def main(words: Sequence[str]) -> None:
     scale: Scale = "full" if given.scale == "full" else "mini"
     results = Path(given.results_dir)
     out = Path(given.out) if given.out else results / "reports"
-    for path, written in reported(asked, results, scale, out):
+    for path, written in write_reports(asked, results, scale, out):
         say(f"Report: {path}{'' if written else ' (as it was: nothing has changed that it is made from)'}")

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import yaml
 
 from harness.errors import UserError
-from harness.papers.published import FOLDER, cells_as_text, known_paper, model
+from harness.papers.published import FOLDER, cells_as_text, known_paper, our_model
 
 # Every comparison holds at each budget, and unless `per` says otherwise of the mean over the tasks.
 Kind = Literal[
@@ -34,7 +34,7 @@ Kind = Literal[
 
 
 @dataclass(frozen=True)
-class Spec:
+class MethodSpec:
     """What is looked up in rows: a method of the paper, and what differs from the comparison's own protocol."""
 
     method: str
@@ -44,9 +44,9 @@ class Spec:
     block_size: int = 0  # tokens
 
     @staticmethod
-    def parse(written: str | Mapping[str, Any]) -> Spec:
+    def parse(written: str | Mapping[str, Any]) -> MethodSpec:
         """``keydiff``, or a mapping with the fields above."""
-        return Spec(written) if isinstance(written, str) else Spec(**written)
+        return MethodSpec(written) if isinstance(written, str) else MethodSpec(**written)
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Comparison:
     """One question to the rows, all in the units of their metrics ([0, 1] for scores, nats for perplexity)."""
 
     kind: Kind
-    left: tuple[Spec, ...]
-    right: tuple[Spec, ...] = ()
+    left: tuple[MethodSpec, ...]
+    right: tuple[MethodSpec, ...] = ()
     task: tuple[str, ...] = ()  # the paper's names; that of an average stands for its tasks
     metric: tuple[str, ...] = ("official_score",)  # the paper's names; of several, the geometric mean
     column: str = ""  # instead of a metric, columns of the rows, summed: "coverage", "kv_bytes+state_bytes"
@@ -79,23 +79,23 @@ class Comparison:
         """From YAML, where every list may be a single value."""
         given = {**defaults, **written}
         for name in ("left", "right"):
-            given[name] = tuple(Spec.parse(each) for each in _listed(given.get(name, ())))
+            given[name] = tuple(MethodSpec.parse(each) for each in _as_list(given.get(name, ())))
         for name in ("task", "metric", "budgets"):
             if name in given:
-                given[name] = tuple(str(each) for each in _listed(given[name]))
+                given[name] = tuple(str(each) for each in _as_list(given[name]))
         paper_ladder = [str(each) for each in defaults["budgets"]]
         named = {*given["budgets"], *(each.budget for name in ("left", "right") for each in given[name] if each.budget)}
-        given["ladder"] = tuple(sorted(paper_ladder if named <= set(paper_ladder) else named, key=_size))
+        given["ladder"] = tuple(sorted(paper_ladder if named <= set(paper_ladder) else named, key=_budget_size))
         return Comparison(**given)
 
-    def asked_at(self) -> set[str]:
+    def budgets_compared(self) -> set[str]:
         """Budgets that the comparison itself is about."""
-        own = {each.budget for each in self.specs() if each.budget}
-        return own if all(each.budget for each in self.specs()) else own | set(self.budgets)
+        own = {each.budget for each in self.methods() if each.budget}
+        return own if all(each.budget for each in self.methods()) else own | set(self.budgets)
 
-    def specs(self) -> list[Spec]:
+    def methods(self) -> list[MethodSpec]:
         """Everything that is looked up, once."""
-        dense = (Spec("dense"),) if self.kind == "nearer" else ()
+        dense = (MethodSpec("dense"),) if self.kind == "nearer" else ()
         return list(dict.fromkeys((*self.left, *self.right, *dense)))
 
 
@@ -126,14 +126,14 @@ def claims(paper: str) -> list[Claim]:
     asked, defaults = written["claims"], written["defaults"]
     if unlike := {line["id"] for line in lines} ^ set(asked):
         raise UserError(f"{file} and claims.csv do not list the same claims: {', '.join(sorted(unlike))}.")
-    return [_claim({str(k): str(v) for k, v in line.items()}, asked[line["id"]], defaults) for line in lines]
+    return [_parse_claim({str(k): str(v) for k, v in line.items()}, asked[line["id"]], defaults) for line in lines]
 
 
-def _claim(line: Mapping[str, str], asked: Mapping[str, Any], defaults: Mapping[str, Any]) -> Claim:
+def _parse_claim(line: Mapping[str, str], written: Mapping[str, Any], defaults: Mapping[str, Any]) -> Claim:
     named = tuple(each.strip() for each in line["model"].split(";"))
-    if ("not_comparable" in asked) == ("compare" in asked):
+    if ("not_comparable" in written) == ("compare" in written):
         raise UserError(f"Claim {line['id']} needs either 'compare' or 'not_comparable'.")
-    comparison = Comparison.parse(asked["compare"], defaults) if "compare" in asked else None
+    comparison = Comparison.parse(written["compare"], defaults) if "compare" in written else None
     if comparison and comparison.kind not in get_args(Kind):
         raise UserError(
             f"Claim {line['id']} asks for '{comparison.kind}', which is none of {', '.join(get_args(Kind))}."
@@ -143,19 +143,19 @@ def _claim(line: Mapping[str, str], asked: Mapping[str, Any], defaults: Mapping[
         paper=line["paper"],
         text=line["claim"],
         kind=line["kind"],
-        models=tuple(asked.get("models", [each for each in named if model(each)])),
-        items=tuple(asked["items"]),
+        models=tuple(written.get("models", [each for each in named if our_model(each)])),
+        items=tuple(written["items"]),
         source=line["source"],
         evidence=line["printed_evidence"],
         comparison=comparison,
-        reason=" ".join(str(asked.get("not_comparable", "")).split()),
-        remark=" ".join(str(asked.get("remark", "")).split()),
+        reason=" ".join(str(written.get("not_comparable", "")).split()),
+        remark=" ".join(str(written.get("remark", "")).split()),
     )
 
 
-def _listed(value: Any) -> Sequence[Any]:
+def _as_list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, (list, tuple)) else [value]
 
 
-def _size(budget: str) -> float:
+def _budget_size(budget: str) -> float:
     return float(budget.rstrip("%"))

@@ -18,8 +18,8 @@ from harness.config.experiments import grid_jobs as written_out
 from harness.config.model import ModelSpec, pick_device
 from harness.console import say
 from harness.errors import CellError
-from harness.papers.figures.figure_data import experiment
-from harness.papers.figures.figure_index import FigureDiagnostics, inside_of
+from harness.papers.figures.figure_cells import experiment_name
+from harness.papers.figures.figure_index import FigureDiagnostics, diagnostics_of
 from harness.runner.checks import reason_against_cell
 from harness.runner.diagnostic_runs import TEXT, diagnosed, file_of, text_of, written
 from harness.runner.plan import Job, plan
@@ -35,7 +35,7 @@ class DiagnosticWork:
     samples: dict[str, int] = field(default_factory=dict)
 
 
-def measure(paper: str, items: Sequence[str], scale: str, overrides: Sequence[str]) -> int:
+def diagnose_items(paper: str, items: Sequence[str], scale: str, overrides: Sequence[str]) -> int:
     """Diagnose what these figures and tables need and the store lacks; the number of samples that were computed.
 
     ``overrides``: further settings of ``python -m harness``. Raises the errors of `harness.config.cell.USER_ERRORS`.
@@ -52,7 +52,7 @@ def measure(paper: str, items: Sequence[str], scale: str, overrides: Sequence[st
         prompts = shared.setdefault(most, Prompts(most))
         if reason := reason_against_cell(each.cell, prompts):
             raise CellError(reason)
-        missing = list(_missing(each, store, prompts))
+        missing = list(_missing_samples(each, store, prompts))
         for job, what in missing:
             if each.cell.model not in models:
                 models[each.cell.model] = each.cell.model.load(pick_device(device))
@@ -65,10 +65,10 @@ def measure(paper: str, items: Sequence[str], scale: str, overrides: Sequence[st
     return computed
 
 
-def _missing(work: DiagnosticWork, store: Store, prompts: Prompts) -> Iterator[tuple[Job, list[str]]]:
+def _missing_samples(work: DiagnosticWork, store: Store, prompts: Prompts) -> Iterator[tuple[Job, list[str]]]:
     """The samples that lack a diagnostic, and which."""
     folder = store.root / work.cell.id
-    ranks = {sample.id: rank for rank, (sample, _, _) in enumerate(prompts.under(work.cell))}
+    ranks = {sample.id: rank for rank, (sample, _, _) in enumerate(prompts.samples_of(work.cell))}
     for job in plan(work.cell.model, [work.cell], store, prompts).jobs:
         asked = [name for name, samples in work.samples.items() if ranks[job.sample.id] < samples]
         if lacking := [name for name in asked if not file_of(name, job.sample, folder).exists()]:
@@ -83,30 +83,30 @@ def _work(
     results_dir, device = Path("results"), "auto"
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         for item in items:
-            inside = inside_of(paper, item)
-            for config in _configs(paper, item, inside, scale, overrides):
+            wanted = diagnostics_of(paper, item)
+            for config in _item_configs(paper, item, wanted, scale, overrides):
                 results_dir, device = Path(config["results_dir"]), config["device"]
                 cell = Cell.parse(config)
                 work = found.setdefault(cell.id, DiagnosticWork(cell))
-                for name in inside.diagnostics:
-                    work.samples[name] = max(work.samples.get(name, 0), inside.samples(scale))
+                for name in wanted.names:
+                    work.samples[name] = max(work.samples.get(name, 0), wanted.samples(scale))
     return list(found.values()), results_dir, device
 
 
-def _configs(
-    paper: str, item: str, inside: FigureDiagnostics, scale: str, overrides: Sequence[str]
+def _item_configs(
+    paper: str, item: str, wanted: FigureDiagnostics, scale: str, overrides: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    if not inside.diagnostics:
+    if not wanted.names:
         return
-    typed = [f"+exp={paper}/{experiment(item)}", f"scale={scale}", *overrides]
-    for job in written_out(_composed(tuple(typed)), typed, scale, lambda given: _composed(tuple(given))):
+    typed = [f"+exp={paper}/{experiment_name(item)}", f"scale={scale}", *overrides]
+    for job in written_out(_compose(tuple(typed)), typed, scale, lambda given: _compose(tuple(given))):
         plain: Any = OmegaConf.to_container(job, resolve=True)
         yield {str(key): value for key, value in plain.items()}
-        if inside.of_dense:
+        if wanted.of_dense:
             return
 
 
 @cache
-def _composed(overrides: tuple[str, ...]) -> DictConfig:
+def _compose(overrides: tuple[str, ...]) -> DictConfig:
     """Figures share most of their policies and tasks."""
     return compose("config", overrides=list(overrides))

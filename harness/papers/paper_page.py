@@ -1,149 +1,31 @@
-"""Every table and figure of a paper in its order: what is shown in its place, and the reason where nothing is."""
+"""The page of one paper: one HTML file, no network, readable in light and dark."""
 
 from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
 import jinja2
 import pandas as pd
 
-from harness.papers.efficiency import MeasuredTable, NotMeasuredError
-from harness.papers.extra_tables import extras, tables
-from harness.papers.figures.canvas import Drawing
-from harness.papers.figures.figure_data import experiment
-from harness.papers.figures.figure_index import place as figure_slot
-from harness.papers.paper_tables import PaperTable, Tables
-from harness.papers.published import FOLDER, items
-from harness.papers.row_index import RowIndex
-from harness.papers.table_formats import sheet
-from harness.papers.verdicts import Outcome, Scale, Verdict
-from harness.report.ledger_table import RunSource, sources
-from harness.store.store import Store
+from harness.papers.claim_ledger import claims
+from harness.papers.claim_verdicts import Outcome, Scale, Verdict, verdicts
+from harness.papers.figures.figure_cells import KEY, figure_cells
+from harness.papers.published import PAPER_TITLES, PAPERS, paper_items
+from harness.papers.report_items import ReportData, ReportItem, our_items, report_items
+from harness.papers.table_cells import experiment_key
+from harness.papers.table_formats import text_sheet
+from harness.report.run_facts import RunSource, sources
 
-PAPER_TITLES = {"keydiff": "KeyDiff", "caote": "CAOTE", "buzz": "BUZZ", "hashevict": "HashEvict", "kvec": "K-VEC"}
-COMPLEXITIES = {("keydiff", "Table 4"): "keydiff_table4_complexity.md"}  # tables of formulas, as they are printed
+OURS_TITLE = "What only we show"
 
 
 @dataclass(frozen=True)
-class ReportItem:
-    """One item. ``reason``: why there is nothing of ours; empty where there is.
-
-    ``formulas``: a printed table without numbers, as (headings, lines).
-    """
-
-    paper: str
-    name: str  # "Table 1"; a title of our own where the paper has no such item
-    shows: str
-    needs: str  # as in `harness.papers.published.items`; empty for what only we show
-    table: PaperTable | None = None
-    drawing: Drawing | None = None
-    measured: Sequence[MeasuredTable] = ()
-    formulas: tuple[tuple[str, ...], tuple[tuple[str, ...], ...]] | None = None
-    reason: str = ""
-    remarks: tuple[str, ...] = field(default=())
-
-    @property
-    def slug(self) -> str:
-        """``table_1``: in file names and links."""
-        return experiment(self.name)
-
-
-@dataclass(frozen=True)
-class Stored:
-    """What a report is made of."""
-
-    results: Path
-    rows: pd.DataFrame
-    shelf: RowIndex
-    scale: Scale
-
-    @property
-    def store(self) -> Store:
-        """The store that the rows are from; diagnostics lie beside it."""
-        return Store(self.results / "runs")
-
-
-def report_items(paper: str, stored: Stored) -> Iterator[ReportItem]:
-    """The items of ``items.csv`` in their order, then what only we show for this paper."""
-    tables = Tables(paper, stored.rows, stored.shelf, stored.store, stored.scale)
-    for line in items(paper).to_dict("records"):
-        yield _entry(paper, {str(k): str(v) for k, v in line.items()}, tables, stored)
-    yield from ours(paper, stored)
-
-
-def _entry(paper: str, line: Mapping[str, str], tables: Tables, stored: Stored) -> ReportItem:
-    name = line["item"]
-    known = (paper, name, line["shows"], line["needs"])
-    if line["needs"] == "drawing":
-        return ReportItem(*known, reason="An illustration: there is nothing in it to measure.")
-    beside, lacking = _beside(paper, name, stored)
-    if name.startswith("Figure"):
-        place = figure_slot(paper, name, stored.rows, stored.store)
-        table = tables.table(name)
-        reason = "" if place.drawing else place.reason
-        return ReportItem(*known, table=table, drawing=place.drawing, measured=beside, reason=reason)
-    table = tables.table(name)
-    formulas = _formulas(COMPLEXITIES[paper, name]) if (paper, name) in COMPLEXITIES else None
-    reason = ""
-    if table is not None and not table.has_ours and not beside:
-        reason = " ".join(dict.fromkeys(filter(None, (*table.reasons[:2], lacking))))
-    elif not beside:
-        reason = lacking or ("" if table else f"Nothing of ours: it needs {line['data_needed']}.")
-    return ReportItem(
-        *known, table=table, measured=beside, formulas=formulas, reason=reason, remarks=_remarks(paper, name)
-    )
-
-
-def ours(paper: str, stored: Stored) -> Iterator[ReportItem]:
-    """What only we show: beside a paper's own items, and on the page ``paper=ours``."""
-    for name in extras(paper):
-        found, lacking = _beside(paper, name, stored)
-        yield ReportItem(paper, name, "", "", measured=found, reason=lacking)
-
-
-def _beside(paper: str, name: str, stored: Stored) -> tuple[Sequence[MeasuredTable], str]:
-    """What is measured beside scores, or the sentence that says why it is not there."""
-    try:
-        return tables(paper, name, stored.rows, stored.results), ""
-    except NotMeasuredError as nothing:
-        return (), str(nothing)
-
-
-def _remarks(paper: str, name: str) -> tuple[str, ...]:
-    """What the head of the experiment file remarks."""
-    file = Path(__file__).parents[2] / "conf" / "exp" / paper / f"{experiment(name)}.yaml"
-    found: list[str] = []
-    inside = False
-    for text in file.read_text().splitlines() if file.exists() else []:
-        if text.startswith("# Remark:"):
-            inside = True
-            found.append(text.removeprefix("# Remark:").strip())
-        elif inside and text.startswith("#           "):
-            found[-1] += " " + text.lstrip("# ")
-        else:
-            inside = False
-    return tuple(found)
-
-
-def _formulas(file: str) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    lines = [line for line in (FOLDER / file).read_text().splitlines() if line.startswith("|")]
-    cells = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]
-    return cells[0], tuple(cells[2:])
-
-
-# The page of one paper: one HTML file, no network, readable in light and dark.
-
-
-OUR_PAGE = "What only we show"
-
-
-@dataclass(frozen=True)
-class Page:
+class PaperPage:
     """What a page says. ``commands``: what was typed, the sweep before the report."""
 
     paper: str
@@ -157,7 +39,7 @@ class Page:
     @property
     def title(self) -> str:
         """``KeyDiff, replicated``."""
-        return f"{PAPER_TITLES[self.paper]}, replicated" if self.paper in PAPER_TITLES else OUR_PAGE
+        return f"{PAPER_TITLES[self.paper]}, replicated" if self.paper in PAPER_TITLES else OURS_TITLE
 
     @property
     def banner(self) -> str:
@@ -200,7 +82,35 @@ class Page:
         return sources(self.rows.fillna("")) if not self.rows.empty else []
 
 
-def render(page: Page) -> str:
+def build_page(paper: str, stored: ReportData) -> PaperPage:
+    """Everything that a paper's page shows."""
+    commands = (
+        f"python -m harness +exp={paper}/all scale={stored.scale}",
+        f"python -m harness report paper={paper} scale={stored.scale}",
+    )
+    broken = tuple(sorted(stored.index.broken))
+    if paper not in PAPERS:
+        return PaperPage(paper, stored.scale, commands, list(our_items(paper, stored)), (), stored.rows, broken)
+    found = list(report_items(paper, stored))
+    decided = verdicts(claims(paper), stored.index, stored.scale)
+    return PaperPage(paper, stored.scale, commands, found, decided, _paper_rows(paper, stored), broken)
+
+
+def _paper_rows(paper: str, stored: ReportData) -> pd.DataFrame:
+    """The rows of the cells that the paper's experiments list, and of the dense ones beside them."""
+    asked = paper_items(paper)
+    names = asked.loc[asked["needs"] != "drawing", "item"]
+    keys = {key for name in names for key in figure_cells(paper, name, stored.scale).keys}
+    tasks = {key[KEY.index("task")] for key in keys}
+    own = {
+        str(cell.rows["cell_id"].iloc[0])
+        for cell in stored.index.cells
+        if experiment_key(cell) in keys or (cell.policy == "dense" and cell.task in tasks)
+    }
+    return stored.rows[stored.rows["cell_id"].isin(own)] if own else stored.rows.iloc[:0]
+
+
+def render_page(page: PaperPage) -> str:
     """The page as text; the same for the same rows."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([Path(__file__).parent, Path(__file__).parents[1] / "report"]),
@@ -209,6 +119,6 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["sheet"] = sheet
+    environment.filters["sheet"] = text_sheet
     environment.filters["inline_png"] = lambda png: "data:image/png;base64," + base64.b64encode(png).decode()
     return environment.get_template("paper.html").render(page=page)

@@ -1,4 +1,4 @@
-"""A paper's table in its own layout, with ours beside each printed number."""
+"""A paper's table in its own layout, with our value next to each printed number."""
 
 from __future__ import annotations
 
@@ -9,50 +9,53 @@ from functools import cached_property
 
 import pandas as pd
 
-from harness.papers.cell_lookup import Answer, CellLookup, NoAnswerError
-from harness.papers.printed_quantities import DiagnosticLookup, MeasuredValue, measured
+from harness.papers.cell_index import CellIndex
+from harness.papers.claim_verdicts import Scale
 from harness.papers.published import FLAGS
-from harness.papers.row_index import RowIndex
-from harness.papers.table_layouts import Layout, Printed, group, layout, printed
-from harness.papers.verdicts import Scale
+from harness.papers.table_cells import CellLookup, MatchingCells, NoValueError
+from harness.papers.table_layouts import Layout, PrintedNumber, column_group, layout, printed_numbers
+from harness.papers.table_values import DiagnosticLookup, MeasuredValue, measured_value
 from harness.store.store import Store
 
 Key = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class TablePlace:
-    """One printed place and ours. ``rank``, ``our_rank``: best, second or empty. ``reason``: why there is no ours."""
+class ComparedNumber:
+    """A printed number and our value for it. ``rank``, ``our_rank``: best, second or empty.
 
-    printed: Printed
+    ``reason``: why there is no value of ours.
+    """
+
+    printed: PrintedNumber
     ours: MeasuredValue | None
-    answer: Answer | None
+    cells: MatchingCells | None  # that our value was measured on
     reason: str = ""
     rank: str = ""
     our_rank: str = ""
     note: int = 0  # of the table's suspect numbers, from 1; 0: none
 
     @property
-    def printed_here(self) -> bool:
-        """Whether the paper's text has a number at this place."""
+    def is_printed(self) -> bool:
+        """Whether the paper's text has the number."""
         return not math.isnan(self.printed.value)
 
 
 @dataclass(frozen=True)
-class TableSpan:
-    """Neighbours of one row that the same cells answer: at scale=mini one task stands for several of the paper's."""
+class NumberSpan:
+    """Neighbours in one row that share our cells: at scale=mini one task is the proxy for several of the paper's."""
 
-    places: tuple[TablePlace | None, ...]  # None: the paper's table has nothing there
+    numbers: tuple[ComparedNumber | None, ...]  # None: the paper's table has nothing there
 
     @property
     def ours(self) -> MeasuredValue | None:
-        """What we measured for the cell, as all its places share it; None where nothing was."""
-        return self.places[0].ours if self.places[0] else None
+        """Our value, which all numbers of the span share; None where nothing was measured."""
+        return self.numbers[0].ours if self.numbers[0] else None
 
     @property
     def difference(self) -> float:
-        """Ours less the mean of the printed numbers beside it; NaN where one of the two is not there."""
-        numbers = [place.printed.value for place in self.places if place and place.printed_here]
+        """Our value less the mean of the printed numbers; NaN where one of the two is missing."""
+        numbers = [number.printed.value for number in self.numbers if number and number.is_printed]
         return self.ours.value - sum(numbers) / len(numbers) if self.ours and numbers else math.nan
 
 
@@ -62,24 +65,27 @@ class TableRow:
 
     panel: Key
     heads: Key
-    places: tuple[TablePlace | None, ...]
+    numbers: tuple[ComparedNumber | None, ...]
 
     @cached_property
-    def spans(self) -> tuple[TableSpan, ...]:
-        """The places of the row, neighbours that print one number for several columns joined."""
-        out: list[list[TablePlace | None]] = []
-        for place in self.places:
+    def spans(self) -> tuple[NumberSpan, ...]:
+        """The numbers of the row, with neighbours joined that share one value of ours."""
+        out: list[list[ComparedNumber | None]] = []
+        for number in self.numbers:
             last = out[-1][-1] if out else None
-            if place and last and _together(last, place):
-                out[-1].append(place)
+            if number and last and _same_cells(last, number):
+                out[-1].append(number)
             else:
-                out.append([place])
-        return tuple(TableSpan(tuple(each)) for each in out)
+                out.append([number])
+        return tuple(NumberSpan(tuple(each)) for each in out)
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """``suspects``: (kind, reason) by number. ``reasons``: why places are empty. ``stand_ins``: for what."""
+    """One table. ``suspects``: (kind, reason) of suspect printed numbers, in the order of their notes.
+
+    ``reasons``: why values of ours are missing. ``proxies``: what was measured in place of what, "a for b".
+    """
 
     paper: str
     item: str
@@ -90,33 +96,33 @@ class PaperTable:
     suspects: tuple[tuple[str, str], ...]
     command: str
     reasons: tuple[str, ...] = field(default=())
-    stand_ins: tuple[str, ...] = field(default=())
+    proxies: tuple[str, ...] = field(default=())
 
     @property
-    def places(self) -> list[TablePlace]:
-        """Every place of the table that prints or measures something, row by row."""
-        return [place for row in self.rows for place in row.places if place]
+    def numbers(self) -> list[ComparedNumber]:
+        """Every number of the table, row by row."""
+        return [number for row in self.rows for number in row.numbers if number]
 
     @property
     def has_printed(self) -> bool:
-        """Whether any place of this layout has a number in print."""
-        return any(place.printed_here for place in self.places)
+        """Whether the paper's text has any number of this table."""
+        return any(number.is_printed for number in self.numbers)
 
     @property
     def has_ours(self) -> bool:
-        """Whether any place has a number of ours."""
-        return any(place.ours for place in self.places)
+        """Whether we have measured any of it."""
+        return any(number.ours for number in self.numbers)
 
     @property
     def samples(self) -> tuple[int, ...]:
-        """How many samples stand behind our numbers, each count once."""
-        return tuple(sorted({place.ours.n for place in self.places if place.ours}))
+        """The numbers of samples behind our values, each once."""
+        return tuple(sorted({number.ours.n for number in self.numbers if number.ours}))
 
     @property
-    def stand_in_sentence(self) -> tuple[str, ...]:
-        """What stands in for the paper's own setting, as a sentence; empty where nothing does."""
+    def proxy_sentence(self) -> tuple[str, ...]:
+        """The proxies as a sentence; empty where there are none."""
         by_name: dict[str, list[str]] = {}
-        for each in self.stand_ins:
+        for each in self.proxies:
             stands, between, own = each.partition(" for ")
             by_name.setdefault(stands + between, []).append(own)
         said = "; ".join(stands + ", ".join(own) for stands, own in by_name.items())
@@ -129,18 +135,18 @@ class PaperTable:
             return []
         out: list[tuple[str, int]] = []
         for (task,) in self.columns:
-            heading = group(task)
+            heading = column_group(task)
             same = bool(out) and out[-1][0] == heading
             out = [*out[:-1], (heading, out[-1][1] + 1)] if same else [*out, (heading, 1)]
         return out
 
 
-class Tables:
-    """The tables of one paper at one scale; a cell that several tables show is computed once."""
+class PaperTables:
+    """The tables of one paper at one scale; a value that several tables show is computed once."""
 
-    def __init__(self, paper: str, rows: pd.DataFrame, shelf: RowIndex, store: Store, scale: Scale) -> None:
-        self.paper, self.shelf, self.scale = paper, shelf, scale
-        self.inside = DiagnosticLookup(paper, rows, store, scale)
+    def __init__(self, paper: str, rows: pd.DataFrame, index: CellIndex, store: Store, scale: Scale) -> None:
+        self.paper, self.index, self.scale = paper, index, scale
+        self.diagnostics = DiagnosticLookup(paper, rows, store, scale)
         self._known: dict[tuple[object, ...], MeasuredValue | str] = {}
 
     def table(self, item: str) -> PaperTable | None:
@@ -148,96 +154,96 @@ class Tables:
         own = layout(self.paper, item)
         if own is None:
             return None
-        desk = CellLookup.of(self.paper, item, self.shelf, self.scale)
+        lookup = CellLookup.for_item(self.paper, item, self.index, self.scale)
         suspects: list[tuple[str, str]] = []
-        places = {}
-        for each in printed(self.paper, item):
-            place = self._place(desk, each)
-            places[_key(own.panels, each), _key(own.rows, each), _key(own.columns, each)] = _numbered(place, suspects)
-        places = dict(zip(places, _ranked(list(places.values()), own), strict=True))
-        columns = tuple(dict.fromkeys(column for _, _, column in places))
-        lines = dict.fromkeys((panel, row) for panel, row, _ in places)
+        numbers = {}
+        for each in printed_numbers(self.paper, item):
+            number = self._compare(lookup, each)
+            numbers[_key(own.panels, each), _key(own.rows, each), _key(own.columns, each)] = _numbered(number, suspects)
+        numbers = dict(zip(numbers, _ranked(list(numbers.values()), own), strict=True))
+        columns = tuple(dict.fromkeys(column for _, _, column in numbers))
+        lines = dict.fromkeys((panel, row) for panel, row, _ in numbers)
         rows = tuple(
-            TableRow(panel, row, tuple(places.get((panel, row, column)) for column in columns)) for panel, row in lines
+            TableRow(panel, row, tuple(numbers.get((panel, row, column)) for column in columns)) for panel, row in lines
         )
-        found = list(places.values())
+        found = list(numbers.values())
         return PaperTable(
-            self.paper, item, self.scale, own, columns, rows, tuple(suspects), desk.command(),
-            tuple(dict.fromkeys(place.reason for place in found if place.reason)),
-            tuple(dict.fromkeys(note for place in found if place.ours for note in place.ours.notes)),
+            self.paper, item, self.scale, own, columns, rows, tuple(suspects), lookup.command(),
+            tuple(dict.fromkeys(number.reason for number in found if number.reason)),
+            tuple(dict.fromkeys(note for number in found if number.ours for note in number.ours.notes)),
         )  # fmt: skip
 
-    def _place(self, desk: CellLookup, each: Printed) -> TablePlace:
+    def _compare(self, lookup: CellLookup, each: PrintedNumber) -> ComparedNumber:
         try:
-            if found := self.inside.measured(desk.item, each):
-                return TablePlace(each, found, None)
-            answer = desk.answer(each)
-            return TablePlace(each, self._measured(each, answer), answer)
-        except NoAnswerError as gap:
-            return TablePlace(each, None, None, str(gap))
+            if found := self.diagnostics.measured(lookup.item, each):
+                return ComparedNumber(each, found, None)
+            cells = lookup.find(each)
+            return ComparedNumber(each, self._measured(each, cells), cells)
+        except NoValueError as reason:
+            return ComparedNumber(each, None, None, str(reason))
 
-    def _measured(self, each: Printed, answer: Answer) -> MeasuredValue:
+    def _measured(self, each: PrintedNumber, cells: MatchingCells) -> MeasuredValue:
         metric, unit = each.at["metric"], each.unit
-        key = (metric, unit, each.at["method"] == "none", each.at.get("length_bin"), answer.key)
+        key = (metric, unit, each.at["method"] == "none", each.at.get("length_bin"), cells.key)
         if key not in self._known:
             try:
-                self._known[key] = measured(metric, unit, each.at, answer, self.scale == "mini")
-            except NoAnswerError as gap:
-                self._known[key] = str(gap)
+                self._known[key] = measured_value(metric, unit, each.at, cells, self.scale == "mini")
+            except NoValueError as reason:
+                self._known[key] = str(reason)
         found = self._known[key]
         if isinstance(found, str):
-            raise NoAnswerError(found)
-        notes = dict.fromkeys((*answer.notes, *found.notes))
+            raise NoValueError(found)
+        notes = dict.fromkeys((*cells.notes, *found.notes))
         return replace(found, notes=tuple(notes))
 
 
-def _key(names: Iterable[str], each: Printed) -> Key:
+def _key(names: Iterable[str], each: PrintedNumber) -> Key:
     return tuple(each.at.get(name, "") for name in names)
 
 
-def _together(left: TablePlace, right: TablePlace) -> bool:
-    """Whether the same cells answer both, in columns that differ by the task alone."""
-    same = left.answer and right.answer and left.answer.key == right.answer.key and left.ours and right.ours
+def _same_cells(left: ComparedNumber, right: ComparedNumber) -> bool:
+    """Whether our cells for both are the same, and their columns differ in the task alone."""
+    same = left.cells and right.cells and left.cells.key == right.cells.key and left.ours and right.ours
     return bool(same) and all(left.printed.at[name] == right.printed.at[name] for name in ("model", "metric", "budget"))
 
 
-def _numbered(place: TablePlace, suspects: list[tuple[str, str]]) -> TablePlace:
-    """With the number of what makes its printed value suspect; the same reason has the same number."""
-    flag = place.printed.flag
+def _numbered(number: ComparedNumber, suspects: list[tuple[str, str]]) -> ComparedNumber:
+    """With the note of what makes its printed value suspect; the same reason has the same note."""
+    flag = number.printed.flag
     if not flag:
-        return place
-    entry = (FLAGS[flag], place.printed.flag_reason)
+        return number
+    entry = (FLAGS[flag], number.printed.flag_reason)
     if entry not in suspects:
         suspects.append(entry)
-    return replace(place, note=suspects.index(entry) + 1)
+    return replace(number, note=suspects.index(entry) + 1)
 
 
-def _ranked(places: Sequence[TablePlace], own: Layout) -> list[TablePlace]:
-    """Best and second best among what differs by the layout's ``best`` fields alone; dense is beside the contest."""
+def _ranked(numbers: Sequence[ComparedNumber], own: Layout) -> list[ComparedNumber]:
+    """Best and second best among numbers that differ in the layout's ``best`` fields alone; dense is not ranked."""
     if not own.best:
-        return list(places)
+        return list(numbers)
     rivals: dict[Key, list[int]] = {}
-    for number, place in enumerate(places):
-        if place.printed.at["method"] != "dense":
-            same = {n: v for n, v in place.printed.at.items() if n not in own.best and n in _COMPARED}
-            rivals.setdefault(tuple(f"{n}={v}" for n, v in sorted(same.items())), []).append(number)
-    out = list(places)
-    for numbers in rivals.values():
-        lower = places[numbers[0]].printed.higher_is_better == "false"
-        theirs = _places({n: places[n].printed.value for n in numbers if places[n].printed_here}, lower)
-        ours = _places({n: own_value.value for n in numbers if (own_value := places[n].ours)}, lower)
-        for number in numbers:
-            out[number] = replace(out[number], rank=theirs.get(number, ""), our_rank=ours.get(number, ""))
+    for i, number in enumerate(numbers):
+        if number.printed.at["method"] != "dense":
+            same = {name: v for name, v in number.printed.at.items() if name not in own.best and name in _COMPARED}
+            rivals.setdefault(tuple(f"{name}={v}" for name, v in sorted(same.items())), []).append(i)
+    out = list(numbers)
+    for group in rivals.values():
+        lower = numbers[group[0]].printed.higher_is_better == "false"
+        theirs = _best_two({i: numbers[i].printed.value for i in group if numbers[i].is_printed}, lower)
+        ours = _best_two({i: value.value for i in group if (value := numbers[i].ours)}, lower)
+        for i in group:
+            out[i] = replace(out[i], rank=theirs.get(i, ""), our_rank=ours.get(i, ""))
     return out
 
 
 _COMPARED = ("model", "method", "task", "budget", "block_size", "metric", "panel", "recent", "eviction_rate", "seq_len")
 
 
-def _places(values: Mapping[int, float], lower: bool) -> dict[int, str]:
-    """Equal values share a place; a lone value has none, nor have values that are all the same, nor a score of 0."""
+def _best_two(values: Mapping[int, float], lower: bool) -> dict[int, str]:
+    """Equal values share a rank; a lone value has none, nor have values that are all the same, nor a score of 0."""
     distinct = sorted({round(value, 9) for value in values.values()}, reverse=not lower)
     names = dict(zip(distinct, ("best", "second"), strict=False)) if len(distinct) > 1 else {}
     if not lower:
-        names.pop(0.0, None)  # nothing right is no merit, even where the rest is no better
+        names.pop(0.0, None)  # a score of 0 is never best, even where the others are no better
     return {number: names[round(v, 9)] for number, v in values.items() if round(v, 9) in names}

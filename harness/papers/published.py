@@ -15,7 +15,8 @@ from harness.errors import UserError
 from policies import nearest
 
 FOLDER = Path(__file__).parents[2] / "results" / "published"
-PAPERS = ("keydiff", "caote", "buzz", "hashevict", "kvec")
+PAPER_TITLES = {"keydiff": "KeyDiff", "caote": "CAOTE", "buzz": "BUZZ", "hashevict": "HashEvict", "kvec": "K-VEC"}
+PAPERS = tuple(PAPER_TITLES)
 
 
 def known_paper(paper: str) -> str:
@@ -32,7 +33,7 @@ def cells_as_text(file: str) -> pd.DataFrame:
 
 
 @cache
-def names() -> dict[str, Any]:
+def name_map() -> dict[str, Any]:
     """``names.yaml``: what the papers' models, methods, tasks and metrics are called here."""
     found: dict[str, Any] = yaml.safe_load((FOLDER / "names.yaml").read_text())
     return found
@@ -46,33 +47,33 @@ def presets(paper: str, method: str, note: str = "") -> tuple[str, ...]:
 
     Empty where nothing of ours is the same, for instance because the paper does not say which variant it means.
     """
-    own = tuple(names()["methods"][paper].get(method) or ())
-    said = set(note.split("; "))
-    for words, variant in names()["variants"].get(paper, {}).items():
-        if set(words.split("; ")) <= said:
+    own = tuple(name_map()["methods"][paper].get(method) or ())
+    parts = set(note.split("; "))
+    for words, variant in name_map()["variants"].get(paper, {}).items():
+        if set(words.split("; ")) <= parts:
             return own if own[0] == variant["policy"] else (variant["policy"],)
     return own
 
 
-def labels(paper: str, task: str) -> tuple[str, ...]:
+def task_labels(paper: str, task: str) -> tuple[str, ...]:
     """Labels of our tasks; several where the papers' name is that of an average over tasks."""
-    of_paper = names()["tasks"].get(paper, {})
-    return tuple((of_paper[task] if task in of_paper else names()["tasks"]["any"].get(task)) or ())
+    of_paper = name_map()["tasks"].get(paper, {})
+    return tuple((of_paper[task] if task in of_paper else name_map()["tasks"]["any"].get(task)) or ())
 
 
-def metrics(metric: str) -> tuple[str, ...]:
+def row_metrics(metric: str) -> tuple[str, ...]:
     """Metrics of our rows that stand for the papers' one, the preferred first; empty where we measure no such thing."""
-    return tuple(names()["metrics"].get(metric) or ())
+    return tuple(name_map()["metrics"].get(metric) or ())
 
 
-def model(name: str) -> str:
+def our_model(name: str) -> str:
     """Our name of the papers' model; empty where there is none."""
-    return str(names()["models"].get(name, ""))
+    return str(name_map()["models"].get(name, ""))
 
 
 def is_average(task: str) -> bool:
     """Whether the papers' task name stands for a mean over several tasks."""
-    return len(labels("any", task)) > 1
+    return len(task_labels("any", task)) > 1
 
 
 # The papers' tables as one tidy frame, a row for each printed number, suspect ones marked.
@@ -124,15 +125,15 @@ def published_frame(paper: str | None = None) -> pd.DataFrame:
     out = pd.concat([cells_as_text(f"{each}.csv") for each in papers], ignore_index=True)
     out["printed"] = out["value"]
     out["value"] = pd.to_numeric(out["value"].where(out["value"] != "", None))
-    out["our_model"] = out["model"].map(model)
+    out["our_model"] = out["model"].map(our_model)
     out["policy"] = [
         next(iter(presets(*key)), "") for key in zip(out["paper"], out["method"], out["note"], strict=True)
     ]
-    out["our_task"] = [", ".join(labels(*key)) for key in zip(out["paper"], out["task"], strict=True)]
+    out["our_task"] = [", ".join(task_labels(*key)) for key in zip(out["paper"], out["task"], strict=True)]
     return out
 
 
-def items(paper: str | None = None) -> pd.DataFrame:
+def paper_items(paper: str | None = None) -> pd.DataFrame:
     """Every table and figure of one paper, or of the five: what it shows, and what is needed to draw it again.
 
     Columns ``paper``, ``item`` ("Table 1", "Figure 8a"), ``shows``, ``layout``, ``data_needed``, ``needs`` (scores,
@@ -149,32 +150,32 @@ TESTBED = "testbed"
 
 
 @cache
-def _written() -> dict[str, Any]:
+def _proxies() -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load((FOLDER / "mini.yaml").read_text())
     return found
 
 
-def task(label: str, measured: Collection[str]) -> str:
+def proxy_task(label: str, measured: Collection[str]) -> str:
     """The label itself where it was measured, else the mini task that stands for it; empty where neither was."""
-    stands = str(_written()["tasks"].get(label, ""))
+    stands = str(_proxies()["tasks"].get(label, ""))
     return label if label in measured else stands if stands in measured else ""
 
 
-def tasks(labels: Iterable[str], measured: Collection[str]) -> list[str]:
+def proxy_tasks(labels: Iterable[str], measured: Collection[str]) -> list[str]:
     """The measured tasks that stand for these, each once: several of a paper's tasks may share one."""
-    return list(dict.fromkeys(found for label in labels if (found := task(label, measured))))
+    return list(dict.fromkeys(found for label in labels if (found := proxy_task(label, measured))))
 
 
-def stand_in_metrics(metric: str) -> tuple[str, ...]:
+def proxy_metrics(metric: str) -> tuple[str, ...]:
     """Metrics of mini tasks that stand for the papers' one, the preferred first."""
-    return tuple(_written()["metrics"].get(metric, ()))
+    return tuple(_proxies()["metrics"].get(metric, ()))
 
 
-def budget(paper: str, asked: str) -> str:
+def proxy_budget(paper: str, asked: str) -> str:
     """The share that stands for the paper's budget; the budget itself where none does."""
-    return str(_written()["budgets"].get(paper, {}).get(asked, asked))
+    return str(_proxies()["budgets"].get(paper, {}).get(asked, asked))
 
 
-def block_size(paper: str, asked: int) -> int:
+def proxy_block_size(paper: str, asked: int) -> int:
     """Tokens of the block that stands for the paper's; its own where none does."""
-    return int(_written()["block_sizes"].get(paper, {}).get(asked, asked))
+    return int(_proxies()["block_sizes"].get(paper, {}).get(asked, asked))

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.papers.paper_tables import PaperTable, TablePlace, TableRow, TableSpan
-from harness.papers.table_layouts import field_title, title
+from harness.papers.paper_tables import ComparedNumber, NumberSpan, PaperTable, TableRow
+from harness.papers.table_layouts import field_title, printed_title
 
-What = Literal["paper", "ours", "difference"]
+LineKind = Literal["paper", "ours", "difference"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class SheetText:
 class SheetLine:
     """``heads`` are given on the first line of a printed row and empty on the others."""
 
-    what: What
+    what: LineKind
     heads: tuple[str, ...]
     cells: tuple[SheetText, ...]
     first: bool
@@ -48,7 +48,7 @@ class TextSheet:
     panels: list[tuple[str, list[SheetLine]]]
 
 
-def sheet(table: PaperTable) -> TextSheet:
+def text_sheet(table: PaperTable) -> TextSheet:
     """What of the paper, ours and difference there is, line by line."""
     heads = tuple(field_title(name) for name in _shown_heads(table))
     columns = tuple(" · ".join(title_of(name, value) for name, value in zip(table.layout.columns, key, strict=True))
@@ -71,7 +71,7 @@ def title_of(name: str, value: str) -> str:
         return value.replace("_prime", "′").replace("_pct", " (%)").replace("_", " ").replace("=", " = ")
     if name == "block_size":
         return "∞" if value == "inf" else value
-    return title(value)
+    return printed_title(value)
 
 
 def panel_title(table: PaperTable, key: tuple[str, ...]) -> str:
@@ -81,7 +81,7 @@ def panel_title(table: PaperTable, key: tuple[str, ...]) -> str:
     return ", ".join(shown)
 
 
-def number(value: float, printed: str = "") -> str:
+def format_number(value: float, printed: str = "") -> str:
     """With the digits that the paper prints at this place; else three significant ones, at least two decimals."""
     if math.isnan(value):
         return "–"
@@ -103,44 +103,44 @@ def _shown_heads(table: PaperTable) -> tuple[str, ...]:
 def _lines(table: PaperTable, row: TableRow) -> Iterator[SheetLine]:
     named = dict(zip(table.layout.rows, row.heads, strict=True))
     heads = tuple(title_of(name, named[name]) for name in _shown_heads(table))
-    found: list[tuple[What, tuple[SheetText, ...]]] = []
+    found: list[tuple[LineKind, tuple[SheetText, ...]]] = []
     if table.has_printed:
-        found.append(("paper", tuple(_theirs(place) for place in row.places)))
+        found.append(("paper", tuple(_printed_cell(number) for number in row.numbers)))
     if table.has_ours or not found:
-        found.append(("ours", tuple(_ours(span) for span in row.spans)))
+        found.append(("ours", tuple(_measured_cell(span) for span in row.spans)))
     if table.has_printed and table.has_ours:
-        found.append(("difference", tuple(_difference(span) for span in row.spans)))
+        found.append(("difference", tuple(_difference_cell(span) for span in row.spans)))
     for position, (what, cells) in enumerate(found):
         yield SheetLine(what, heads, cells, position == 0, len(found))
 
 
-def _theirs(place: TablePlace | None) -> SheetText:
-    if place is None:
+def _printed_cell(number: ComparedNumber | None) -> SheetText:
+    if number is None:
         return SheetText("")
-    text = place.printed.printed or ("lost" if place.printed.flag == "lost" else "–")
-    return SheetText(text, rank=place.rank, note=place.note, hint=place.printed.flag_reason)
+    text = number.printed.printed or ("lost" if number.printed.flag == "lost" else "–")
+    return SheetText(text, rank=number.rank, note=number.note, hint=number.printed.flag_reason)
 
 
-def _ours(span: TableSpan) -> SheetText:
-    first = span.places[0]
+def _measured_cell(span: NumberSpan) -> SheetText:
+    first = span.numbers[0]
     if first is None:
         return SheetText("")
     own, digits = span.ours, first.printed.printed
     if own is None:
         return SheetText("–", hint=first.reason)
-    interval = "" if math.isnan(own.low) else f"[{number(own.low, digits)}, {number(own.high, digits)}]"
+    interval = "" if math.isnan(own.low) else f"[{format_number(own.low, digits)}, {format_number(own.high, digits)}]"
     return SheetText(
-        number(own.value, digits), interval, first.our_rank, span=len(span.places), hint=f"{own.n} samples"
+        format_number(own.value, digits), interval, first.our_rank, span=len(span.numbers), hint=f"{own.n} samples"
     )
 
 
-def _difference(span: TableSpan) -> SheetText:
+def _difference_cell(span: NumberSpan) -> SheetText:
     if math.isnan(span.difference):
-        return SheetText("", span=len(span.places))
-    digits = span.places[0].printed.printed if span.places[0] else ""
-    text = number(span.difference, digits)
+        return SheetText("", span=len(span.numbers))
+    digits = span.numbers[0].printed.printed if span.numbers[0] else ""
+    text = format_number(span.difference, digits)
     sign = "" if text.startswith("-") else "+"
-    return SheetText((sign + text).replace("-", "−"), span=len(span.places))
+    return SheetText((sign + text).replace("-", "−"), span=len(span.numbers))
 
 
 # A table as Markdown, LaTeX and CSV.
@@ -159,11 +159,11 @@ _TEX = {
 
 def markdown(table: PaperTable, title: str, notes: Sequence[str]) -> str:
     """GitHub's tables, a panel under the other. A number that stands for its neighbours too is followed by ``″``."""
-    own = sheet(table)
+    own = text_sheet(table)
     out = [f"# {title}", *notes]
     for name, lines in own.panels:
         rows = [[*own.heads, "", *own.columns], ["---"] * (len(own.heads) + 1 + len(own.columns))]
-        rows += [[*_heads(line), line.what, *_spread(line, _markdown_cell, "″")] for line in lines]
+        rows += [[*_line_heads(line), line.what, *_spanned(line, _markdown_cell, "″")] for line in lines]
         block = "\n".join("| " + " | ".join(row) + " |" for row in rows)
         out.append(f"**{name}**\n\n{block}" if name else block)
     out += [f"{number}. {kind}: {reason}" for number, (kind, reason) in enumerate(table.suspects, start=1)]
@@ -172,29 +172,29 @@ def markdown(table: PaperTable, title: str, notes: Sequence[str]) -> str:
 
 def latex(table: PaperTable, title: str, notes: Sequence[str]) -> str:
     """A ``table*`` with ``booktabs``; suspect numbers carry theirs as a superscript."""
-    own = sheet(table)
+    own = text_sheet(table)
     width = len(own.heads) + 1 + len(own.columns)
     body = [r"\begin{tabular}{" + "l" * (len(own.heads) + 1) + "r" * len(own.columns) + "}", r"\toprule"]
     if own.groups:
-        spans = [rf"\multicolumn{{{columns}}}{{c}}{{{tex(name)}}}" for name, columns in own.groups]
+        spans = [rf"\multicolumn{{{columns}}}{{c}}{{{escape_tex(name)}}}" for name, columns in own.groups]
         body.append(" & ".join([""] * len(own.heads) + ["", *spans]) + r" \\")
-    body += [" & ".join([*map(tex, own.heads), "", *map(tex, own.columns)]) + r" \\", r"\midrule"]
+    body += [" & ".join([*map(escape_tex, own.heads), "", *map(escape_tex, own.columns)]) + r" \\", r"\midrule"]
     for name, lines in own.panels:
         if name:
-            body.append(rf"\multicolumn{{{width}}}{{l}}{{\textit{{{tex(name)}}}}} \\")
+            body.append(rf"\multicolumn{{{width}}}{{l}}{{\textit{{{escape_tex(name)}}}}} \\")
         for line in lines:
-            cells = [*map(tex, _heads(line)), line.what, *(_tex_cell(cell, line) for cell in line.cells)]
+            cells = [*map(escape_tex, _line_heads(line)), line.what, *(_tex_cell(cell, line) for cell in line.cells)]
             body.append(" & ".join(cells) + r" \\")
         body.append(r"\midrule")
     body[-1] = r"\bottomrule"
-    said = [*notes, *(f"{n}: {kind}; {reason}" for n, (kind, reason) in enumerate(table.suspects, start=1))]
-    caption = tex(" ".join((f"{title}.", *said)))
+    remarks = [*notes, *(f"{n}: {kind}; {reason}" for n, (kind, reason) in enumerate(table.suspects, start=1))]
+    caption = escape_tex(" ".join((f"{title}.", *remarks)))
     rows = [r"% \usepackage{booktabs}", r"\begin{table*}", r"\centering\scriptsize", *body, r"\end{tabular}",
             rf"\caption{{{caption}}}", r"\end{table*}"]  # fmt: skip
     return "\n".join(rows) + "\n"
 
 
-def comma_separated(table: PaperTable) -> str:
+def csv_of_numbers(table: PaperTable) -> str:
     """One line for each printed place in the table's order, numbers in full precision."""
     names = (*table.layout.panels, *table.layout.rows, *table.layout.columns)
     buffer = io.StringIO()
@@ -202,42 +202,43 @@ def comma_separated(table: PaperTable) -> str:
     writer.writerow((*names, *CSV_COLUMNS))
     for row in table.rows:
         for span in row.spans:
-            for place in span.places:
-                if place is None:
+            for number in span.numbers:
+                if number is None:
                     continue
-                own, theirs = place.ours, place.printed
+                own, theirs = number.ours, number.printed
                 writer.writerow((
-                    *(theirs.at.get(name, "") for name in names), theirs.printed, place.rank,
-                    *(_plain(x) for x in ((own.value, own.low, own.high) if own else (math.nan,) * 3)),
-                    own.n if own else "", place.our_rank, _plain(span.difference), len(span.places) if own else "",
-                    place.reason, theirs.flag, theirs.flag_reason,
+                    *(theirs.at.get(name, "") for name in names), theirs.printed, number.rank,
+                    *(_csv_number(x) for x in ((own.value, own.low, own.high) if own else (math.nan,) * 3)),
+                    own.n if own else "", number.our_rank, _csv_number(span.difference),
+                    len(span.numbers) if own else "",
+                    number.reason, theirs.flag, theirs.flag_reason,
                 ))  # fmt: skip
     return buffer.getvalue()
 
 
-def wide(table: PaperTable) -> str:
+def csv_of_table(table: PaperTable) -> str:
     """The paper's own rows and columns as CSV, for a spreadsheet: a line each of paper, ours and difference."""
-    own = sheet(table)
+    own = text_sheet(table)
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow([*map(field_title, table.layout.panels), *own.heads, "", *own.columns])
     panels = list(dict.fromkeys(row.panel for row in table.rows))
     for panel, (_, lines) in zip(panels, own.panels, strict=True):
         named = [title_of(name, value) for name, value in zip(table.layout.panels, panel, strict=True)]
-        writer.writerows([*named, *line.heads, line.what, *_spread(line, _csv_cell, "")] for line in lines)
+        writer.writerows([*named, *line.heads, line.what, *_spanned(line, _csv_cell, "")] for line in lines)
     return buffer.getvalue()
 
 
-def tex(text: str) -> str:
+def escape_tex(text: str) -> str:
     """Text in which nothing is an order to TeX."""
     return "".join(_TEX.get(letter, letter) for letter in text)
 
 
-def _heads(line: SheetLine) -> tuple[str, ...]:
+def _line_heads(line: SheetLine) -> tuple[str, ...]:
     return line.heads if line.first else ("",) * len(line.heads)
 
 
-def _spread(line: SheetLine, written: object, again: str) -> Iterator[str]:
+def _spanned(line: SheetLine, written: object, again: str) -> Iterator[str]:
     assert callable(written)
     for cell in line.cells:
         yield written(cell)
@@ -254,11 +255,13 @@ def _markdown_cell(cell: SheetText) -> str:
 
 
 def _tex_cell(cell: SheetText, line: SheetLine) -> str:
-    text = tex(cell.text)
+    text = escape_tex(cell.text)
     text = {"best": rf"\textbf{{{text}}}", "second": rf"\underline{{{text}}}"}.get(cell.rank, text)
-    text += (rf" {{\tiny {tex(cell.small)}}}" if cell.small else "") + (f"$^{{{cell.note}}}$" if cell.note else "")
+    text += (rf" {{\tiny {escape_tex(cell.small)}}}" if cell.small else "") + (
+        f"$^{{{cell.note}}}$" if cell.note else ""
+    )
     return rf"\multicolumn{{{cell.span}}}{{c}}{{{text}}}" if cell.span > 1 else text
 
 
-def _plain(value: float) -> str:
+def _csv_number(value: float) -> str:
     return "" if math.isnan(value) else repr(round(value, 10))

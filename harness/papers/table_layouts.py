@@ -31,7 +31,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Printed:
+class PrintedNumber:
     """One place of a table. ``at``: its coordinates, words of the note included; ``printed`` is empty where the text
     has the caption alone or lost the number.
     """
@@ -47,57 +47,57 @@ class Printed:
 
 
 @cache
-def _written() -> dict[str, Any]:
+def _layouts_file() -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load((FOLDER / "layouts.yaml").read_text())
     return found
 
 
 def layout(paper: str, item: str) -> Layout | None:
     """The layout of a table; None for what has none (figures, tables without numbers)."""
-    given = _written()["tables"][known_paper(paper)].get(item)
+    given = _layouts_file()["tables"][known_paper(paper)].get(item)
     if given is None:
         return None
     parts = {name: tuple(given.get(name, ())) for name in ("panels", "rows", "columns", "best")}
     return Layout(**parts, ask=given.get("ask", {}))
 
 
-def printed(paper: str, item: str) -> list[Printed]:
+def printed_numbers(paper: str, item: str) -> list[PrintedNumber]:
     """Every place of a table in the order of print; for a table of which only the caption is known, empty places."""
-    cells = _written()["tables"][known_paper(paper)].get(item, {}).get("cells")
+    cells = _layouts_file()["tables"][known_paper(paper)].get(item, {}).get("cells")
     if cells:
         return [
-            Printed(at, float("nan"), "", "points", "true", _note(at), "", "only the caption is in the text")
-            for at in _crossed(cells)
+            PrintedNumber(at, float("nan"), "", "points", "true", _note(at), "", "only the caption is in the text")
+            for at in _product(cells)
         ]
     found = published_frame(paper)
     lines = found[found["table"] == item].to_dict("records")
     return [
-        Printed(
+        PrintedNumber(
             at, float(line["value"]), line["printed"], line["unit"], line["higher_is_better"],
             line["note"], line["flag"], line["flag_reason"],
         )
-        for line, at in zip(lines, _told_apart([_coordinates(line) for line in lines]), strict=True)
+        for line, at in zip(lines, _mark_repeats([_coordinates(line) for line in lines]), strict=True)
     ]  # fmt: skip
 
 
-def title(word: str) -> str:
+def printed_title(word: str) -> str:
     """A method, task, model or metric as a heading; the word itself where it has no other."""
-    return str(_written()["titles"].get(word, word))
+    return str(_layouts_file()["titles"].get(word, word))
 
 
 def field_title(name: str) -> str:
     """What a column of row headings is called."""
-    return str(_written()["fields"].get(name, name))
+    return str(_layouts_file()["fields"].get(name, name))
 
 
 def budget_of(paper: str) -> str:
     """What the paper's shares are shares of; empty where it gives slots, or shares of the prompt."""
-    return str(_written()["budget_of"].get(paper, ""))
+    return str(_layouts_file()["budget_of"].get(paper, ""))
 
 
-def group(task: str) -> str:
+def column_group(task: str) -> str:
     """The heading above a task's column; empty for an average."""
-    together = _written()["columns_together"]
+    together = _layouts_file()["columns_together"]
     return next((heading for heading, tasks in together.items() if task in tasks), "")
 
 
@@ -112,7 +112,7 @@ def _coordinates(line: Mapping[Any, Any]) -> dict[str, str]:
     return at
 
 
-def _told_apart(places: list[dict[str, str]]) -> list[dict[str, str]]:
+def _mark_repeats(places: list[dict[str, str]]) -> list[dict[str, str]]:
     """A row that the paper prints twice under one name has ``time`` = "2nd" the second time."""
     seen: set[tuple[str, ...]] = set()
     for at in places:
@@ -128,7 +128,7 @@ def _note(at: Mapping[str, str]) -> str:
     return "; ".join(f"{name}={value}" for name, value in at.items() if name not in FIELDS and value)
 
 
-def _crossed(cells: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+def _product(cells: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """The places that ``cells`` writes out; a dense row has no budget and stands once."""
     given = {name: _flat(value) for name, value in cells.items()}
     seen = set()

@@ -1,0 +1,1 @@
+"""The result page of a run: summary, ledger, figures and provenance, from rows."""

@@ -13,16 +13,17 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from harness.report.labels import NLL, context_title, contrast, metric_title, ordered_budgets, ordered_policies
+from harness.report.labels import NLL, context_title, metric_title, ordered_budgets, ordered_policies
 from harness.report.ledger_table import struck_places
+from harness.report.looks import contrast
 from harness.report.summary import PANEL
-from harness.report.svg import CARD, MUTED, figure, inline, styled
+from harness.report.svg import CARD, MUTED, inline_svg, matplotlib_style, new_figure
 
 # Viridis (van der Walt and Smith 2015): perceptually uniform, readable with colour-vision deficiencies.
-COLOURS = colormaps["viridis"]
-ROW = 30  # CSS pixels per depth
+VIRIDIS = colormaps["viridis"]
+ROW_HEIGHT = 30  # CSS pixels per depth
 NARROWEST, WIDEST = 38, 72  # CSS pixels per length
-PAGE = 880  # CSS pixels that the maps of one policy share on a desktop
+PAGE_WIDTH = 880  # CSS pixels that the maps of one policy share on a desktop
 MARGINS = (46, 4, 4, 36)  # CSS pixels for labels: left, right, top, bottom
 AXES = ("axis_length", "axis_depth")
 
@@ -34,7 +35,7 @@ def has_axes(rows: pd.DataFrame) -> bool:
 
 def column_width(lengths: int, maps: int) -> float:
     """CSS pixels per length, so that ``maps`` heatmaps side by side fill a desktop page where they can."""
-    return min(WIDEST, max(NARROWEST, (PAGE / max(maps, 1) - MARGINS[0] - MARGINS[1] - 8) / lengths))
+    return min(WIDEST, max(NARROWEST, (PAGE_WIDTH / max(maps, 1) - MARGINS[0] - MARGINS[1] - 8) / lengths))
 
 
 def heatmap(
@@ -46,14 +47,14 @@ def heatmap(
     """
     cells = {key: (float(part.mean()), len(part)) for key, part in rows.groupby([*AXES])["value"]}
     left, right, top, bottom = MARGINS
-    width, height = left + column * len(lengths) + right, bottom + ROW * len(depths) + top
-    with styled():
-        drawn = figure(width, height)
+    width, height = left + column * len(lengths) + right, bottom + ROW_HEIGHT * len(depths) + top
+    with matplotlib_style():
+        drawn = new_figure(width, height)
         axes = drawn.add_axes((left / width, bottom / height, 1 - (left + right) / width, 1 - (top + bottom) / height))
         for x, length in enumerate(lengths):
             for y, depth in enumerate(depths):
                 mean, n = cells.get((length, depth), (np.nan, 0))
-                _cell(axes, x, y, mean, n)
+                _draw_cell(axes, x, y, mean, n)
         axes.set(xlim=(0, len(lengths)), ylim=(len(depths), 0))
         axes.set_xticks(np.arange(len(lengths)) + 0.5, [tick_text(length) for length in lengths])
         axes.set_yticks(np.arange(len(depths)) + 0.5, _depth_texts(depths))
@@ -66,19 +67,19 @@ def heatmap(
         f"{title}: mean {rows['value'].mean():.2f} over {len(rows)} samples; lowest {cells[worst][0]:.2f} "
         f"at length {tick_text(worst[0])} and depth {_depth_texts([worst[1], *depths])[0]} %"
     )
-    return inline(drawn, name, text)
+    return inline_svg(drawn, name, text)
 
 
 def colour_stops() -> str:
     """The colour scale as the stops of a CSS gradient."""
-    return ", ".join(_hex(COLOURS(share)) for share in np.linspace(0, 1, 9))
+    return ", ".join(_hex(VIRIDIS(share)) for share in np.linspace(0, 1, 9))
 
 
-def _cell(axes: Axes, x: int, y: int, mean: float, n: int) -> None:
+def _draw_cell(axes: Axes, x: int, y: int, mean: float, n: int) -> None:
     if n == 0:
         axes.text(x + 0.5, y + 0.5, "–", ha="center", va="center", color=MUTED, fontsize=10)
         return
-    colour = _hex(COLOURS(mean))
+    colour = _hex(VIRIDIS(mean))
     ink = max(("#ffffff", "#111111"), key=lambda candidate: contrast(candidate, colour))
     axes.add_patch(Rectangle((x, y), 1, 1, facecolor=colour, edgecolor=CARD, linewidth=1.5))
     axes.text(x + 0.5, y + 0.36, f"{mean:.2f}", ha="center", va="center", color=ink, fontsize=11)
@@ -109,11 +110,11 @@ def _depth_texts(depths: list[object]) -> list[str]:
 # Small multiples: the heatmaps of one task, a row per policy and a column per budget.
 
 
-Place: TypeAlias = tuple[bool, str, str]  # whether dense, label, budget
+MapKey: TypeAlias = tuple[bool, str, str]  # whether dense, label, budget
 
 
 @dataclass(frozen=True)
-class Multiples:
+class HeatmapGrid:
     """Heatmaps of one task and metric in one context; words in place of a map say why there is none."""
 
     context: str
@@ -125,23 +126,23 @@ class Multiples:
     rows: list[tuple[str, list[Markup | str]]]
 
 
-def multiples(
+def heatmap_grids(
     valid: pd.DataFrame,
     summary: pd.DataFrame,
     ledger: pd.DataFrame,
     labels: Mapping[str, str],
     shown: tuple[str, ...],
-) -> Iterator[Multiples]:
+) -> Iterator[HeatmapGrid]:
     """One set for every task and metric whose samples have length and depth and whose scores lie in 0 to 1."""
     parts = dict(iter(valid.groupby(list(PANEL), sort=False)))
     for number, (key, _) in enumerate(summary.groupby(list(PANEL), sort=False)):
         context, part = dict(zip(PANEL, key, strict=True)), parts[key]
         if context["metric"] == NLL or not has_axes(part) or not part["value"].between(0, 1).all():
             continue
-        maps: dict[Place, Markup | str] = dict.fromkeys(struck_places(ledger, context), "invalid")
-        maps |= _drawn(part.assign(label=part["cell_id"].map(labels)), f"heat{number}")
+        maps: dict[MapKey, Markup | str] = dict.fromkeys(struck_places(ledger, context), "invalid")
+        maps |= _draw_maps(part.assign(label=part["cell_id"].map(labels)), f"heat{number}")
         budgets = ordered_budgets(budget for dense, _, budget in maps if not dense)
-        yield Multiples(
+        yield HeatmapGrid(
             context=context_title(context, shown),
             task=str(context["task"]),
             metric=metric_title(str(context["metric"])),
@@ -155,7 +156,7 @@ def multiples(
         )
 
 
-def _drawn(part: pd.DataFrame, name: str) -> dict[Place, Markup]:
+def _draw_maps(part: pd.DataFrame, name: str) -> dict[MapKey, Markup]:
     """A heatmap per cell, all over the same lengths and depths so that they can be compared by place."""
     lengths, depths = (sorted(part[axis].unique()) for axis in AXES)
     column = column_width(len(lengths), part.loc[~part["dense"], "budget"].nunique())

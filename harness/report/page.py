@@ -9,12 +9,14 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from harness.report.grid import LEDGER_HEADINGS, Grid, books, grids
-from harness.report.heatmap import colour_stops, multiples
-from harness.report.labels import Look, is_reference, looks, ordered_policies, policy_labels, shown_context
-from harness.report.ledger_table import cell_table, examples, headline, invalid_table, ledger_lines, sources
-from harness.report.quality import quality_figure, swatch
-from harness.report.rows import checked, invalid_rows, valid_rows
+from harness.report.heatmap import colour_stops, heatmap_grids
+from harness.report.labels import ordered_policies, policy_labels, shown_context
+from harness.report.ledger_table import ledger_lines
+from harness.report.looks import Look, is_baseline, looks
+from harness.report.page_grids import LEDGER_HEADINGS, SummaryGrid, ledger_grids, summary_grids
+from harness.report.quality_plot import quality_figure, swatch
+from harness.report.rows import checked_rows, invalid_rows, valid_rows
+from harness.report.run_facts import cell_table, examples, headline, invalid_table, sources
 from harness.report.summary import averages, summarise
 from harness.report.svg import colour_rules
 
@@ -32,13 +34,13 @@ def write_report(rows: pd.DataFrame, path: Path, title: str, notes: Sequence[str
 
 def render(rows: pd.DataFrame, title: str, notes: Sequence[str] = ()) -> str:
     """The page as text."""
-    accepted = checked(rows)
+    accepted = checked_rows(rows)
     valid, broken = valid_rows(accepted), invalid_rows(accepted)
     labels = policy_labels(accepted)
     style = looks(labels.values())
     summary, ledger = summarise(valid, labels), ledger_lines(accepted, labels)
     shown = shown_context(accepted)
-    tables = list(grids(summary, ledger, shown))
+    tables = list(summary_grids(summary, ledger, shown))
     light, dark = colour_rules(style.values())
     return _template().render(
         title=title,
@@ -52,12 +54,12 @@ def render(rows: pd.DataFrame, title: str, notes: Sequence[str] = ()) -> str:
         tables=tables,
         averages=list(averages(summary, shown)),
         panels=_panels(tables, style),
-        is_reference=is_reference,
+        is_reference=is_baseline,
         references=bool(summary["reference"].any()),
         policies=ordered_policies(summary[~summary["dense"].astype(bool)]["label"]),
-        multiples=list(multiples(valid, summary, ledger, labels, shown)),
+        multiples=list(heatmap_grids(valid, summary, ledger, labels, shown)),
         colour_stops=colour_stops(),
-        ledgers=list(books(ledger, shown)),
+        ledgers=list(ledger_grids(ledger, shown)),
         ledger_headings=LEDGER_HEADINGS,
         examples=list(examples(valid, labels)),
         sources=sources(accepted),
@@ -65,7 +67,7 @@ def render(rows: pd.DataFrame, title: str, notes: Sequence[str] = ()) -> str:
     )
 
 
-def _panels(tables: Sequence[Grid], style: Mapping[str, Look]) -> list[tuple[Grid, Markup]]:
+def _panels(tables: Sequence[SummaryGrid], style: Mapping[str, Look]) -> list[tuple[SummaryGrid, Markup]]:
     drawn = ((table, quality_figure(table.panel, style, f"quality{i}")) for i, table in enumerate(tables))
     return [(table, figure) for table, figure in drawn if figure is not None]
 

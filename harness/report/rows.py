@@ -10,7 +10,7 @@ CONTEXT = ("model", "prompt", "block_size", "dtype", "seed")
 PROVENANCE = ("git", "versions", "hardware", "device", "created")
 _IDENTITY = ("cell_id", "policy", "budget", "task", "config")
 _SAMPLE = ("sample_id", "metric", "value", "weight", "prediction", "reference", "document", "invalid")
-LEDGER = (
+LEDGER_COLUMNS = (
     "slots_requested",
     "slots_kept_max",
     "slots_kept_mean",
@@ -25,14 +25,14 @@ _TEXT = ("model", "prompt", "dtype", *PROVENANCE, *_IDENTITY, *_SAMPLE_TEXT)
 _NUMBERS = ("block_size", "seed")
 
 
-def checked(rows: pd.DataFrame) -> pd.DataFrame:
+def checked_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """A copy with gaps filled, the columns ``cluster`` and ``dense``, and unusable scores marked invalid.
 
     Raises ValueError, with a sentence, for rows that no honest table can be made of.
     """
     if rows.empty:
         raise ValueError("There are no rows to report: run at least one cell, or check the filter that left none.")
-    required = (*_IDENTITY, *CONTEXT, *PROVENANCE, *_SAMPLE, *LEDGER)
+    required = (*_IDENTITY, *CONTEXT, *PROVENANCE, *_SAMPLE, *LEDGER_COLUMNS)
     missing = [name for name in required if name not in rows.columns]
     if missing:
         raise ValueError(f"The rows lack columns of the results schema: {', '.join(missing)}.")
@@ -53,12 +53,12 @@ def checked(rows: pd.DataFrame) -> pd.DataFrame:
     named = out["document"] != ""
     out["cluster"] = np.where(named, "document " + out["document"], "sample " + out["sample_id"])
     out["dense"] = out["slots_requested"] < 0
-    _mark(out, ~np.isfinite(out["value"].to_numpy(float)), "the score is not a finite number")
-    _mark(out, ~(out["weight"].to_numpy(float) > 0), "the weight is not a positive number")
+    _mark_invalid(out, ~np.isfinite(out["value"].to_numpy(float)), "the score is not a finite number")
+    _mark_invalid(out, ~(out["weight"].to_numpy(float) > 0), "the weight is not a positive number")
     return out
 
 
-def _mark(rows: pd.DataFrame, wrong: np.ndarray, sentence: str) -> None:
+def _mark_invalid(rows: pd.DataFrame, wrong: np.ndarray, sentence: str) -> None:
     rows.loc[wrong & (rows["invalid"] == "").to_numpy(), "invalid"] = sentence
 
 
@@ -74,7 +74,7 @@ def valid_rows(rows: pd.DataFrame) -> pd.DataFrame:
 
 def invalid_messages(rows: pd.DataFrame) -> list[str]:
     """What happened to cells that broke a promise, as sentences; none where all kept theirs."""
-    accepted = checked(rows)
+    accepted = checked_rows(rows)
     return [
         f"Invalid, and left out of tables and figures: {', '.join(sorted(set(part['policy'])))}. {sentence}"
         for sentence, part in accepted[accepted["invalid"] != ""].groupby("invalid")

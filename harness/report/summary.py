@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis.statistics import Interval, mean_interval, paired_difference, perplexity_interval
-from harness.report.labels import NLL, context_title, is_reference, ordered_budgets, ordered_policies, policy_labels
-from harness.report.rows import CONTEXT, checked, valid_rows
+from harness.report.labels import NLL, context_title, ordered_budgets, ordered_policies, policy_labels
+from harness.report.looks import is_baseline
+from harness.report.rows import CONTEXT, checked_rows, valid_rows
 from tasks.longbench_subsets import ENGLISH, by_category, overall
 
 Line: TypeAlias = Mapping[Any, Any]  # one line of a table, as ``to_dict('records')`` gives it
@@ -56,7 +57,7 @@ def summary_table(rows: pd.DataFrame) -> pd.DataFrame:
     ``rank``: ``best`` or ``second`` among the policies of the same budget and column of a table; dense and the
     reference lines (``reference``: random, the oracle) have none.
     """
-    accepted = checked(rows)
+    accepted = checked_rows(rows)
     return summarise(valid_rows(accepted), policy_labels(accepted))
 
 
@@ -90,7 +91,7 @@ def _line(part: pd.DataFrame, labels: Mapping[str, str]) -> dict[str, Any]:
     return line | {
         "label": labels[str(first["cell_id"])],
         "dense": bool(first["dense"]),
-        "reference": is_reference(str(first["policy"])),
+        "reference": is_baseline(str(first["policy"])),
         "value": interval.mean,
         "low": interval.low,
         "high": interval.high,

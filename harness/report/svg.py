@@ -12,7 +12,7 @@ import matplotlib
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from harness.report.labels import Look, look_of
+from harness.report.looks import Look, look_of
 
 # Placeholders that no palette uses; each becomes a custom property of the page.
 INK, MUTED, RULE, CARD = "#010101", "#020202", "#030303", "#040404"
@@ -44,12 +44,12 @@ _SETTINGS = {
 PX = 1 / 72  # inches: matplotlib's SVG has 72 units per inch, and a unit is a CSS pixel at natural size
 
 
-def figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
     """An empty figure of ``width`` × ``height`` CSS pixels."""
     return Figure(figsize=(width * PX, height * PX))
 
 
-def styled() -> Any:
+def matplotlib_style() -> Any:
     """The context in which figures are drawn and saved."""
     return matplotlib.rc_context(_SETTINGS)
 
@@ -67,16 +67,16 @@ def colour_rules(looks: Iterable[Look]) -> tuple[str, str]:
     return light, dark
 
 
-def inline(drawn: Figure, name: str, description: str, looks: Iterable[Look] = ()) -> Markup:
+def inline_svg(drawn: Figure, name: str, description: str, looks: Iterable[Look] = ()) -> Markup:
     """The figure as an ``<svg>``. ``name`` makes its ids unique on the page; ``description`` is read aloud."""
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    with styled():
+    with matplotlib_style():
         drawn.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     # matplotlib wrote this document itself and escapes every text in it, so it is safe to parse and to embed.
     root = ElementTree.fromstring(buffer.getvalue())
     colours = {look.light: f"var({colour_property(look)})" for look in (*looks, look_of("dense"))}
-    simplify(root, name, _PAGE_COLOURS | colours)
+    simplify_svg(root, name, _PAGE_COLOURS | colours)
     width, height = root.attrib["viewBox"].split()[2:]
     root.attrib = {
         "viewBox": root.attrib["viewBox"],
@@ -88,9 +88,9 @@ def inline(drawn: Figure, name: str, description: str, looks: Iterable[Look] = (
     return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
-def simplify(root: ElementTree.Element, name: str, colours: dict[str, str]) -> None:
+def simplify_svg(root: ElementTree.Element, name: str, colours: dict[str, str]) -> None:
     """Plain tags (HTML knows SVG's namespaces), unique ids, page colours, and two decimals in coordinates."""
-    used = set(re.findall(r"#([\w-]+)", " ".join(_references(root))))
+    used = set(re.findall(r"#([\w-]+)", " ".join(_reference_values(root))))
     for element in root.iter():
         element.tag = element.tag.split("}")[-1]
         for child in list(element):
@@ -103,17 +103,17 @@ def simplify(root: ElementTree.Element, name: str, colours: dict[str, str]) -> N
         if element.attrib.get("transform", "").startswith("rotate(-0 "):
             del element.attrib["transform"]
         for key, value in element.attrib.items():
-            element.attrib[key] = _tidy(key, value, name, colours)
+            element.attrib[key] = _rewrite_value(key, value, name, colours)
 
 
-def _references(root: ElementTree.Element) -> Iterable[str]:
+def _reference_values(root: ElementTree.Element) -> Iterable[str]:
     for element in root.iter():
         for key, value in element.attrib.items():
             if key.endswith("href") or value.startswith("url("):
                 yield value
 
 
-def _tidy(key: str, value: str, name: str, colours: dict[str, str]) -> str:
+def _rewrite_value(key: str, value: str, name: str, colours: dict[str, str]) -> str:
     if key == "id":
         return f"{name}-{value}"
     if key == "href" or value.startswith("url("):

@@ -22,7 +22,7 @@ def show_summary(summary: pd.DataFrame) -> None:
     for panel, lines in summary.groupby(["task", "metric", "prompt"], sort=False):
         task, metric, prompt = map(str, panel)
         shown = "perplexity" if metric == "nll" else metric
-        columns = fitting(_columns(lines, shown), console.width)
+        columns = fitting_columns(_columns(lines, shown), console.width)
         table = Table(title=f"{task}: {shown}, prompt {prompt}, 95 % intervals", title_justify="left")
         for number, heading in enumerate(columns):
             table.add_column(heading, justify="left" if number < 2 else "right", no_wrap=number > 0, overflow="fold")
@@ -33,7 +33,7 @@ def show_summary(summary: pd.DataFrame) -> None:
         console.print(table)
 
 
-def fitting(columns: Mapping[str, list[str]], width: int) -> dict[str, list[str]]:
+def fitting_columns(columns: Mapping[str, list[str]], width: int) -> dict[str, list[str]]:
     """Headings and texts without the first of `DROPPED`, as many as must go for a table of ``width`` characters."""
     kept = dict(columns)
     for name in DROPPED:

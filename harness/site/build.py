@@ -1,90 +1,29 @@
-"""The claims page: what the five papers say, and what became of it in the rows at hand."""
+"""From a results folder to a folder of pages."""
 
 from __future__ import annotations
 
 import json
-import math
 import shutil
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import jinja2
-import pandas as pd
 from markupsafe import Markup
 
 from harness.errors import UserError
-from harness.papers.claim_ledger import claims as claims_of
+from harness.papers.claim_verdicts import Scale
 from harness.papers.published import PAPERS
-from harness.papers.row_index import RowIndex
-from harness.papers.verdicts import Outcome, Scale, Verdict, verdicts
-from harness.report.labels import Look
-from harness.report.ledger_table import headline, invalid_table, sources
-from harness.report.quality import swatch
+from harness.report.looks import Look
+from harness.report.quality_plot import swatch
+from harness.report.run_facts import headline, invalid_table, sources
 from harness.report.svg import colour_property, colour_rules
-from harness.site import cell_pages, sortable_tables
+from harness.site import cell_pages, table_pages
 from harness.site.contents import SiteContents
-from harness.site.sortable_tables import SortableTable, TableCell, TableColumn, TableLine, filters_of, number
-from harness.site.survivor_viewer import Watched, watched
+from harness.site.survivor_viewer import SurvivorSample, survivor_samples
+from harness.site.table_pages import all_verdicts, claims_page, verdict_counts
 from harness.store import cell_folders
 from harness.store.loading import load_rows
-
-COLUMNS = (
-    TableColumn("claim"),
-    TableColumn("what the paper says"),
-    TableColumn("verdict"),
-    TableColumn("weakest case", "95 % interval", number=True),
-    TableColumn("samples", "paired", number=True),
-    TableColumn("would settle it", "samples", number=True),
-    TableColumn("what was found"),
-)
-TONES = {"reproduced": "better", "not reproduced": "worse", "inconclusive": "open", "not comparable": "apart"}
-Found = Mapping[str, Sequence[Verdict]]
-
-
-def found(rows: pd.DataFrame, scale: Scale) -> Found:
-    """The verdict on every claim of every paper."""
-    shelf = RowIndex(rows)
-    return {paper: verdicts(claims_of(paper), shelf, scale) for paper in PAPERS}
-
-
-def counted(outcomes: Found) -> dict[str, dict[str, int]]:
-    """By paper: how many claims have which verdict, in the order of `Outcome`."""
-    counts = {paper: Counter(each.outcome for each in of_paper) for paper, of_paper in outcomes.items()}
-    return {paper: {outcome: count[outcome] for outcome in get_args(Outcome)} for paper, count in counts.items()}
-
-
-def claims_page(outcomes: Found) -> SortableTable:
-    """One line per claim."""
-    lines = [_line(each) for of_paper in outcomes.values() for each in of_paper]
-    titles = {"paper": "paper", "verdict": "verdict", "kind": "kind of claim"}
-    return SortableTable("claims", "claims", COLUMNS, lines, filters_of(lines, titles, {"verdict": get_args(Outcome)}))
-
-
-def _line(each: Verdict) -> TableLine:
-    claim = each.claim
-    entries = [
-        TableCell(claim.id, small=claim.paper),
-        TableCell(claim.text, small=claim.source),
-        TableCell(each.outcome, str(list(get_args(Outcome)).index(each.outcome)), tone=TONES[each.outcome]),
-        number(each.estimate, *_estimate(each)),
-        number(each.n or None, f"{each.n:,}" if each.n else "–"),
-        number(each.needed_samples, f"{each.needed_samples:,}" if each.needed_samples else "–"),
-        TableCell(each.reason),
-    ]
-    return TableLine(entries, {"paper": [claim.paper], "verdict": [each.outcome], "kind": [claim.kind]})
-
-
-def _estimate(each: Verdict) -> tuple[str, str]:
-    if math.isnan(each.estimate):
-        return "–", ""
-    low, high = each.interval
-    return tuple(text.replace("-", "−") for text in (f"{each.estimate:+.3g}", f"[{low:+.3g}, {high:+.3g}]"))  # type: ignore[return-value]
-
-
-# From a results folder to a folder of pages.
-
 
 HERE = Path(__file__).parent
 SCRIPTS = ("table.js", "viewer.js")
@@ -94,8 +33,8 @@ PAGES = ("cells", "survivors", "reports")  # folders that are made anew
 def build(results_dir: Path, to: Path, scale: Scale) -> int:
     """Write the site of a results folder to ``to`` and return its number of pages.
 
-    ``scale``: how claims are read (`harness.verdicts`). Raises `UserError` where there are no rows, or no honest table
-    can be made of them.
+    ``scale``: how claims are read (`harness.papers.claim_verdicts`). Raises `UserError` where there are no rows, or
+    where no honest table can be made of them.
     """
     rows = load_rows(results_dir)
     if rows.empty:
@@ -105,29 +44,31 @@ def build(results_dir: Path, to: Path, scale: Scale) -> int:
     except ValueError as error:
         raise UserError(str(error)) from error
     descriptions = {name: cell_folders.read_description(results_dir / "runs" / name) for name in material.cells}
-    samples, outcomes = watched(results_dir, rows), found(rows, scale)
+    samples, outcomes = survivor_samples(results_dir, rows), all_verdicts(rows, scale)
     site = _Site(to, material)
     for folder in PAGES:
         shutil.rmtree(to / folder, ignore_errors=True)
-    reports = _copied(results_dir / "reports", to / "reports")
+    reports = _copy_reports(results_dir / "reports", to / "reports")
     site.page(
         "index.html",
         headline=headline(material.rows, material.labels.values()),
         broken=invalid_table(material.broken, material.labels),
-        papers=_papers(material, counted(outcomes), reports),
+        papers=_paper_lines(material, verdict_counts(outcomes), reports),
         others=[each for each in reports if each.parts[0] not in PAPERS],
         sources=sources(material.rows),
         samples=samples,
     )
-    site.page("leaderboard.html", table=sortable_tables.leaderboard_page(material), keys=site.keys())
-    site.page("ledger.html", table=sortable_tables.ledger_page(material), keys=site.keys())
+    site.page("leaderboard.html", table=table_pages.leaderboard_page(material), keys=site.keys())
+    site.page("ledger.html", table=table_pages.ledger_page(material), keys=site.keys())
     site.page("claims.html", table=claims_page(outcomes), scale=scale)
-    for page in cell_pages.pages(material, descriptions):
+    for page in cell_pages.cell_pages(material, descriptions):
         shown_in = [each for each in samples if page.cell_id in {run.cell_id for run in each.runs}]
         site.page(f"cells/{page.cell_id}.html", "cell.html", cell=page, shown_in=shown_in)
     site.page("survivors/index.html", "survivors.html", samples=samples)
     for each in samples:
-        site.page(f"survivors/{each.name}.html", "viewer.html", sample=each, known=set(material.cells), **_drawn(each))
+        site.page(
+            f"survivors/{each.name}.html", "viewer.html", sample=each, known=set(material.cells), **_viewer_data(each)
+        )
     site.assets([*material.style.values(), *(run.look for each in samples for run in each.runs)])
     return site.written
 
@@ -169,7 +110,7 @@ class _Site:
             shutil.copyfile(HERE / script, self.to / script)
 
 
-def _copied(reports: Path, to: Path) -> list[Path]:
+def _copy_reports(reports: Path, to: Path) -> list[Path]:
     """The pages of the reports that were built before, copied so that the site needs no other folder."""
     if not reports.is_dir():
         return []
@@ -178,7 +119,7 @@ def _copied(reports: Path, to: Path) -> list[Path]:
     return sorted(page.relative_to(to) for page in pages)
 
 
-def _papers(
+def _paper_lines(
     material: SiteContents, counts: Mapping[str, Mapping[str, int]], reports: list[Path]
 ) -> list[tuple[str, int, Mapping[str, int], str]]:
     """By paper: how many of the cells are its own, its claims by verdict, and its report where one was built."""
@@ -193,7 +134,7 @@ def _papers(
     ]
 
 
-def _drawn(sample: Watched) -> dict[str, Any]:
+def _viewer_data(sample: SurvivorSample) -> dict[str, Any]:
     """The sample's data for the script, safe inside a ``script`` element."""
     text = json.dumps(sample.data(), ensure_ascii=False, separators=(",", ":"))
     colours = [f"var({colour_property(run.look)})" for run in sample.runs]

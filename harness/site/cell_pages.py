@@ -9,13 +9,14 @@ from typing import Any
 
 import pandas as pd
 
-from harness.report.grid import LEDGER_HEADINGS
 from harness.report.labels import NLL, metric_title
-from harness.report.ledger_table import bytes_text, readable
+from harness.report.ledger_table import bytes_text
+from harness.report.page_grids import LEDGER_HEADINGS
 from harness.report.rows import PROVENANCE
+from harness.report.run_facts import readable
 from harness.report.summary import difference_text, interval_text, value_text
-from harness.site.contents import SiteContents, regime
-from harness.site.sortable_tables import requested
+from harness.site.contents import SiteContents, regime_text
+from harness.site.table_pages import requested_text
 
 SHOWN_SAMPLES = 20
 LONGEST_ANSWER = 400  # characters
@@ -40,18 +41,18 @@ class CellPage:
     papers: tuple[str, ...]
 
 
-def pages(material: SiteContents, descriptions: Mapping[str, Mapping[str, Any]]) -> list[CellPage]:
+def cell_pages(material: SiteContents, descriptions: Mapping[str, Mapping[str, Any]]) -> list[CellPage]:
     """All of them. ``descriptions``: by cell id what ``cell.json`` says."""
     rows, scores = dict(list(material.rows.groupby("cell_id"))), dict(list(material.summary.groupby("cell_id")))
     books = {str(line["cell_id"]): line for line in material.ledger.to_dict("records")}
     none = material.summary.iloc[:0]
     return [
-        _page(material, name, rows[name], scores.get(name, none), books[name], descriptions[name])
+        _cell_page(material, name, rows[name], scores.get(name, none), books[name], descriptions[name])
         for name in material.cells
     ]
 
 
-def _page(
+def _cell_page(
     material: SiteContents,
     name: str,
     rows: pd.DataFrame,
@@ -62,18 +63,19 @@ def _page(
     cell = material.cells[name]
     metrics = list(dict.fromkeys(rows["metric"]))
     labels = [(each, str(cell[each])) for each in ("model", "policy", "budget")]
-    labels += [("prompt regime", regime(cell))]
+    labels += [("prompt regime", regime_text(cell))]
     labels += [(each, str(cell[each])) for each in ("task", "dtype", "seed")]
+    shown = [part for _, part in rows.groupby("sample_id", sort=False)][:SHOWN_SAMPLES]
     return CellPage(
         cell_id=name,
         label=material.labels[name],
         title=f"{material.labels[name]}, budget {cell['budget']}, on {cell['task']}",
         labels=labels,
-        scores=[_score(line) for line in scores.to_dict("records")],
-        ledger=_ledger(book),
+        scores=[_score_texts(line) for line in scores.to_dict("records")],
+        ledger=_ledger_texts(book),
         promises=sorted(set(rows["invalid"]) - {""}),
         metrics=[sample_metric(metric) for metric in metrics],
-        answers=[_answer(part, metrics) for _, part in list(rows.groupby("sample_id", sort=False))[:SHOWN_SAMPLES]],
+        answers=[_answer_texts(part, metrics) for part in shown],
         samples=rows["sample_id"].nunique(),
         provenance=[(each, readable(str(cell[each])) or "not recorded") for each in PROVENANCE],
         made_of=[
@@ -89,15 +91,15 @@ def _page(
     )
 
 
-def _score(line: Mapping[Any, Any]) -> tuple[str, str, str, str, str]:
+def _score_texts(line: Mapping[Any, Any]) -> tuple[str, str, str, str, str]:
     metric = metric_title(str(line["metric"]))
     return metric, value_text(line), interval_text(line), difference_text(line) or "–", f"{line['n']:,}"
 
 
-def _ledger(book: Mapping[Any, Any]) -> list[tuple[str, str, str]]:
+def _ledger_texts(book: Mapping[Any, Any]) -> list[tuple[str, str, str]]:
     numbers = (
         f"{book['samples']:,}",
-        requested(dict(book)),
+        requested_text(dict(book)),
         f"{book['kept_max']:,}",
         f"{book['peak']:,}",
         bytes_text(book["kv_bytes"]),
@@ -109,7 +111,7 @@ def _ledger(book: Mapping[Any, Any]) -> list[tuple[str, str, str]]:
     return [(what, unit, text) for (what, unit), text in zip(LEDGER_HEADINGS, numbers, strict=True)]
 
 
-def _answer(part: pd.DataFrame, metrics: Sequence[str]) -> tuple[str, list[str], str, str]:
+def _answer_texts(part: pd.DataFrame, metrics: Sequence[str]) -> tuple[str, list[str], str, str]:
     values = dict(zip(part["metric"], part["value"], strict=True))
     first = part.iloc[0]
     scores = [f"{values[metric]:.3f}" if metric in values else "–" for metric in metrics]

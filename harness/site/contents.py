@@ -12,12 +12,15 @@ from omegaconf import OmegaConf
 
 from harness.config.experiments import CONF, Point, grid_points
 from harness.papers.published import PAPERS
-from harness.report.labels import BudgetLabel, Look, is_reference, looks, parse_budget, policy_labels
+from harness.report.labels import BudgetLabel, parse_budget, policy_labels
 from harness.report.ledger_table import ledger_lines
-from harness.report.rows import checked, invalid_rows, valid_rows
+from harness.report.looks import Look, is_baseline, looks
+from harness.report.rows import checked_rows, invalid_rows, valid_rows
 from harness.report.summary import summarise
 
-Place = tuple[str, str, BudgetLabel, str]  # policy, task, budget, regime; "" for a regime that follows from the policy
+ListedCell = tuple[
+    str, str, BudgetLabel, str
+]  # policy, task, budget, regime; "" for a regime that follows from the policy
 
 
 def papers_of(cell: Mapping[str, Any]) -> tuple[str, ...]:
@@ -27,19 +30,19 @@ def papers_of(cell: Mapping[str, Any]) -> tuple[str, ...]:
     """
     policy, task, prompt = (str(cell[name]) for name in ("policy", "task", "prompt"))
     budget = parse_budget(str(cell["budget"]))
-    return tuple(paper for paper in PAPERS if _lists(_places(paper), policy, task, budget, prompt))
+    return tuple(paper for paper in PAPERS if _is_listed(_listed_cells(paper), policy, task, budget, prompt))
 
 
-def _lists(places: frozenset[Place], policy: str, task: str, budget: BudgetLabel, prompt: str) -> bool:
+def _is_listed(places: frozenset[ListedCell], policy: str, task: str, budget: BudgetLabel, prompt: str) -> bool:
     if policy == "dense":
         return any(own_task == task for _, own_task, _, _ in places)
-    if is_reference(policy):
+    if is_baseline(policy):
         return any((own_task, own_budget) == (task, budget) for _, own_task, own_budget, _ in places)
     return bool({(policy, task, budget, prompt), (policy, task, budget, "")} & places)
 
 
 @cache
-def _places(paper: str) -> frozenset[Place]:
+def _listed_cells(paper: str) -> frozenset[ListedCell]:
     return frozenset(
         (
             str(point.get("policy.name", point.get("policy"))),
@@ -47,11 +50,11 @@ def _places(paper: str) -> frozenset[Place]:
             parse_budget(str(point.get("budget", "full"))),
             str(point.get("prompt", "")),
         )
-        for point in _points(paper)
+        for point in _grid_points(paper)
     )
 
 
-def _points(paper: str) -> Iterator[Point]:
+def _grid_points(paper: str) -> Iterator[Point]:
     for file in sorted((CONF / "exp" / paper).glob("*.yaml")):
         grids: Any = OmegaConf.to_container(OmegaConf.load(file)).get("grids", {})  # type: ignore[union-attr]
         for item, by_scale in grids.items():
@@ -65,14 +68,14 @@ def _points(paper: str) -> Iterator[Point]:
 
 @dataclass(frozen=True)
 class SiteContents:
-    """``rows``: samples joined with their cells (docs/design/rows.md), as `harness.report.rows.checked` gives them."""
+    """``rows``: samples joined with their cells (docs/design/rows.md), as `checked_rows` gives them."""
 
     rows: pd.DataFrame
 
     @staticmethod
     def of(rows: pd.DataFrame) -> SiteContents:
         """Raises ValueError, with a sentence, for rows that are empty, incomplete or counted twice."""
-        return SiteContents(checked(rows))
+        return SiteContents(checked_rows(rows))
 
     @cached_property
     def labels(self) -> dict[str, str]:
@@ -116,7 +119,7 @@ class SiteContents:
         return looks(self.labels.values())
 
 
-def regime(cell: Mapping[Any, Any]) -> str:
+def regime_text(cell: Mapping[Any, Any]) -> str:
     """How the prompt was read: ``blocks of 32``, ``one shot``, ``token fed``."""
     if cell["prompt"] == "blocked":
         return f"blocks of {cell['block_size']}"

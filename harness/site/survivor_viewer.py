@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.report.labels import Look, looks, ordered_budgets, ordered_policies, policy_labels
+from harness.report.labels import ordered_budgets, ordered_policies, policy_labels
+from harness.report.looks import Look, looks
 from harness.site.cell_pages import excerpt, sample_metric
-from harness.site.contents import regime
+from harness.site.contents import regime_text
 from harness.store import cell_folders
 
 FOLDER = "survivors"  # the diagnostic, `python -m harness survivors`
 
 
 @dataclass(frozen=True)
-class Run:
+class SurvivorRun:
     """One policy's run over the sample. P passes, L layers, H KV heads, T tokens."""
 
     cell_id: str
@@ -48,7 +49,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Watched:
+class SurvivorSample:
     """One sample, fed as the same tokens to several policies."""
 
     name: str  # of its page
@@ -58,14 +59,14 @@ class Watched:
     pieces: list[str]  # (T,) the text of each token in its place
     prompt_tokens: int
     reference: str
-    runs: list[Run]
+    runs: list[SurvivorRun]
 
     def data(self) -> dict[str, Any]:
         """As the page's script reads it."""
         return {"pieces": self.pieces, "promptTokens": self.prompt_tokens, "runs": [run.data() for run in self.runs]}
 
 
-def watched(results_dir: Path, rows: pd.DataFrame) -> list[Watched]:
+def survivor_samples(results_dir: Path, rows: pd.DataFrame) -> list[SurvivorSample]:
     """Every sample of the store that was watched with its text, runs of the same tokens together."""
     root = results_dir / "diagnostics"
     groups: dict[tuple[str, ...], list[tuple[dict[str, Any], pd.DataFrame]]] = {}
@@ -74,13 +75,13 @@ def watched(results_dir: Path, rows: pd.DataFrame) -> list[Watched]:
             frame = pd.read_parquet(file)
             if "text" in frame:  # without it the diagnostic was asked for by itself
                 cell = cell_folders.read_description(root / name)
-                key = (str(cell["model"]), str(cell["task"]), str(frame["sample_id"].iloc[0]), _tokens(frame))
+                key = (str(cell["model"]), str(cell["task"]), str(frame["sample_id"].iloc[0]), _token_hash(frame))
                 groups.setdefault(key, []).append((cell, frame))
     answers = {(str(line["cell_id"]), str(line["sample_id"])): line for line in _first_metric(rows)}
-    return [_watched(key, members, answers) for key, members in sorted(groups.items())]
+    return [_survivor_sample(key, members, answers) for key, members in sorted(groups.items())]
 
 
-def _tokens(frame: pd.DataFrame) -> str:
+def _token_hash(frame: pd.DataFrame) -> str:
     """A hash of the tokens that were fed, and where the prompt ends."""
     once = frame[(frame["layer"] == 0) & (frame["head"] == 0)]
     prompt = int((once["phase"] == "prompt").sum())
@@ -91,11 +92,11 @@ def _first_metric(rows: pd.DataFrame) -> list[dict[Any, Any]]:
     return rows.drop_duplicates(["cell_id", "sample_id"]).to_dict("records")
 
 
-def _watched(
+def _survivor_sample(
     key: tuple[str, ...],
     members: list[tuple[dict[str, Any], pd.DataFrame]],
     answers: Mapping[tuple[str, str], Mapping[Any, Any]],
-) -> Watched:
+) -> SurvivorSample:
     model, task, sample, tokens = key
     labels = policy_labels(pd.DataFrame([_as_row(cell) for cell, _ in members]))
     style = looks(labels.values())
@@ -103,7 +104,7 @@ def _watched(
         str(cell["cell_id"]): (
             ordered_policies(labels.values()).index(labels[cell["cell_id"]]),
             ordered_budgets(str(each["budget"]) for each, _ in members).index(str(cell["budget"])),
-            regime(cell),
+            regime_text(cell),
         )
         for cell, _ in members
     }
@@ -111,7 +112,7 @@ def _watched(
     first = members[0][1]
     once = first[(first["layer"] == 0) & (first["head"] == 0)].sort_values("position")
     seen = [answers[str(cell["cell_id"]), sample] for cell, _ in members if (str(cell["cell_id"]), sample) in answers]
-    return Watched(
+    return SurvivorSample(
         name=f"{_file_name(model)}-{_file_name(task)}-{_file_name(sample)}-{tokens[:6]}",
         model=model,
         task=task,
@@ -120,7 +121,7 @@ def _watched(
         prompt_tokens=int((once["phase"] == "prompt").sum()),
         reference=excerpt(str(seen[0]["reference"])) if seen else "",
         runs=[
-            _run(cell, frame, labels[cell["cell_id"]], style, answers.get((str(cell["cell_id"]), sample)))
+            _survivor_run(cell, frame, labels[cell["cell_id"]], style, answers.get((str(cell["cell_id"]), sample)))
             for cell, frame in members
         ],
     )
@@ -131,22 +132,22 @@ def _as_row(cell: Mapping[str, Any]) -> dict[str, Any]:
     return {**cell, "config": json.dumps(cell["config"])}
 
 
-def _run(
+def _survivor_run(
     cell: Mapping[str, Any],
     frame: pd.DataFrame,
     label: str,
     style: Mapping[str, Look],
     answer: Mapping[Any, Any] | None,
-) -> Run:
+) -> SurvivorRun:
     ordered = frame.sort_values(["layer", "head", "position"])
     layers, heads = int(ordered["layer"].max()) + 1, int(ordered["head"].max()) + 1
     once = ordered.iloc[: len(ordered) // (layers * heads)]
     stops = once.groupby("fed_in")["position"].max() + 1
     phases = once.groupby("fed_in")["phase"].first()
-    return Run(
+    return SurvivorRun(
         cell_id=str(cell["cell_id"]),
         label=f"{label}, {cell['budget']}" if cell["budget"] != "full" else label,
-        regime=regime(cell),
+        regime=regime_text(cell),
         look=style[label],
         stops=[int(stop) for stop in stops],
         prompt_passes=int((phases == "prompt").sum()),

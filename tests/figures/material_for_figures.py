@@ -14,8 +14,8 @@ from engine.tiny import prompt
 
 from harness.analysis.diagnostics import diagnose
 from harness.config import identity
-from harness.engine.requests.request import Prompting
-from harness.papers.figures.figure_data import figure_cells
+from harness.engine.requests import Prompting
+from harness.papers.figures.figure_cells import figure_cells
 from harness.papers.figures.figure_index import FIGURES
 from harness.store.store import Store
 
@@ -29,7 +29,7 @@ METRICS = {
     "hashevict/medqa_free_response": ("rougeL",),
     "longbench_mini/summary": ("rouge_l",),
 }
-DIAGNOSTICS = sorted({name for plan in FIGURES.values() for name in plan.inside.diagnostics})
+DIAGNOSTICS = sorted({name for plan in FIGURES.values() for name in plan.diagnostics.names})
 
 
 def keys_of(paper: str, item: str, scale: str) -> list[tuple]:
@@ -92,7 +92,7 @@ def store_with_diagnostics(folder: Path, figures: Iterable[tuple[str, str]], sca
     needed: dict[tuple, set[str]] = {}
     for figure in figures:
         for key in figure_cells(*figure, scale).keys:
-            needed.setdefault(key, {"text"}).update(FIGURES[figure].inside.diagnostics)
+            needed.setdefault(key, {"text"}).update(FIGURES[figure].diagnostics.names)
     for number, (key, names) in enumerate(needed.items()):
         cell = cell_of(key, "testbed" if scale == "mini" else "llama3-8b", scale)
         store.describe(cell["cell_id"], {**cell, "seed": 0, "created": "2026-11-21"})

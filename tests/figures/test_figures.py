@@ -10,14 +10,15 @@ from figures.material_for_figures import keys_of, rows_of, store_with_diagnostic
 
 from harness.config.policy import preset
 from harness.errors import UserError
-from harness.papers.figures.figure_data import SCALES, figure_cells, natural
-from harness.papers.figures.figure_index import FIGURES, drawn, place
-from harness.papers.published import PAPERS, items
+from harness.papers.figures.figure_cells import SCALES, figure_cells
+from harness.papers.figures.figure_data import natural_key
+from harness.papers.figures.figure_index import FIGURES, draw_figure, figure_or_reason
+from harness.papers.published import PAPERS, paper_items
 from harness.store.store import Store
 
-LISTED = [(paper, item) for paper in PAPERS for item in items(paper)["item"] if item.startswith("Figure")]
-INSIDE = [key for key, plan in FIGURES.items() if plan.inside.diagnostics]
-SCORED = [key for key in FIGURES if key not in INSIDE]
+LISTED = [(paper, item) for paper in PAPERS for item in paper_items(paper)["item"] if item.startswith("Figure")]
+WITH_DIAGNOSTICS = [key for key, plan in FIGURES.items() if plan.diagnostics.names]
+SCORED = [key for key in FIGURES if key not in WITH_DIAGNOSTICS]
 AT_FULL_SCALE = [
     ("buzz", "Figure 5"),
     ("buzz", "Figure 6"),
@@ -35,13 +36,13 @@ def rows() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> Store:
-    return store_with_diagnostics(tmp_path_factory.mktemp("figures"), INSIDE, "mini")
+    return store_with_diagnostics(tmp_path_factory.mktemp("figures"), WITH_DIAGNOSTICS, "mini")
 
 
 @pytest.fixture(scope="module")
 def gallery(rows, store):
     """Every figure, drawn once."""
-    return {figure: place(*figure, rows, store) for figure in LISTED}
+    return {figure: figure_or_reason(*figure, rows, store) for figure in LISTED}
 
 
 def test_every_figure_of_the_list_is_drawn_or_has_its_reason(gallery):
@@ -49,7 +50,7 @@ def test_every_figure_of_the_list_is_drawn_or_has_its_reason(gallery):
         assert (found.drawing is None) == bool(found.reason), figure
     missing = {figure for figure, found in gallery.items() if found.drawing is None}
     illustrations = {
-        (paper, item) for paper, item in LISTED if items(paper).set_index("item").loc[item, "needs"] == "drawing"
+        (paper, item) for paper, item in LISTED if paper_items(paper).set_index("item").loc[item, "needs"] == "drawing"
     }
     assert missing == illustrations
     assert set(FIGURES) == set(LISTED) - illustrations
@@ -72,15 +73,15 @@ def test_every_drawing_stands_alone_and_names_samples_and_units(gallery):
 
 @pytest.mark.parametrize("figure", [("caote", "Figure 2"), ("buzz", "Figure 5"), ("buzz", "Figure 8b")])
 def test_the_same_rows_give_the_same_bytes_and_another_score_another_figure(figure, gallery, rows, store):
-    again = drawn(*figure, rows, store)
+    again = draw_figure(*figure, rows, store)
     assert again == gallery[figure].drawing
     task, policy = (figure_cells(*figure, "mini").values(name)[0] for name in ("task", "policy"))
     own = rows[(rows["task"] == task) & (rows["policy"] == policy)].index[0]
     changed = rows.copy()
     changed.loc[own, "value"] = 1 - changed.loc[own, "value"]
-    assert drawn(*figure, changed, store).svg != again.svg
+    assert draw_figure(*figure, changed, store).svg != again.svg
     other = ("hashevict", "Figure 4")
-    assert drawn(*other, changed, store) == gallery[other].drawing
+    assert draw_figure(*other, changed, store) == gallery[other].drawing
 
 
 def test_another_diagnostic_gives_another_figure_and_only_where_it_is_shown(gallery, rows, store):
@@ -91,8 +92,8 @@ def test_another_diagnostic_gives_another_figure_and_only_where_it_is_shown(gall
         frame = pd.read_parquet(file)
         frame.assign(squared_error=2 * frame["squared_error"]).to_parquet(file, index=False)
     try:
-        assert drawn(*shown, rows, store).svg != gallery[shown].drawing.svg
-        assert drawn(*other, rows, store) == gallery[other].drawing
+        assert draw_figure(*shown, rows, store).svg != gallery[shown].drawing.svg
+        assert draw_figure(*other, rows, store) == gallery[other].drawing
     finally:
         for file, content in before.items():
             file.write_bytes(content)
@@ -103,13 +104,13 @@ def test_cells_that_broke_a_promise_are_left_out(gallery, rows, store):
     broken = rows.copy()
     broken.loc[rows["policy"] == "buzz/no_max", "invalid"] = "The ledger broke."
     assert ">buzz/no_max<" in gallery[figure].drawing.svg
-    assert ">buzz/no_max<" not in drawn(*figure, broken, store).svg
+    assert ">buzz/no_max<" not in draw_figure(*figure, broken, store).svg
 
 
 @pytest.mark.parametrize("figure", AT_FULL_SCALE)
 def test_at_the_papers_own_setting_printed_numbers_stand_beside_ours(figure, tmp_path):
     rows = rows_of(keys_of(*figure, "full"), "full")
-    found = drawn(*figure, rows, Store(tmp_path / "runs"))
+    found = draw_figure(*figure, rows, Store(tmp_path / "runs"))
     assert found is not None
     assert "scale=mini" not in found.caption
     printed = {
@@ -127,16 +128,17 @@ def test_at_the_papers_own_setting_printed_numbers_stand_beside_ours(figure, tmp
 def test_without_rows_and_diagnostics_the_reason_names_the_command(tmp_path):
     nothing = Store(tmp_path / "runs")
     assert (
-        "`python -m harness +exp=buzz/figure_5 scale=mini`" in place("buzz", "Figure 5", pd.DataFrame(), nothing).reason
+        "`python -m harness +exp=buzz/figure_5 scale=mini`"
+        in figure_or_reason("buzz", "Figure 5", pd.DataFrame(), nothing).reason
     )
-    reason = place("kvec", "Figure 4", pd.DataFrame(), nothing).reason
+    reason = figure_or_reason("kvec", "Figure 4", pd.DataFrame(), nothing).reason
     assert "`python -m harness figures paper=kvec item=figure_4 scale=mini`" in reason
-    assert "illustration" in place("keydiff", "Figure 3", pd.DataFrame(), nothing).reason
+    assert "illustration" in figure_or_reason("keydiff", "Figure 3", pd.DataFrame(), nothing).reason
 
 
 def test_an_unknown_figure_is_answered_with_the_nearest_known_one(tmp_path):
     with pytest.raises(UserError, match="Did you mean Figure 8b or Figure 8a"):
-        drawn("buzz", "Figure 8c", pd.DataFrame(), Store(tmp_path / "runs"))
+        draw_figure("buzz", "Figure 8c", pd.DataFrame(), Store(tmp_path / "runs"))
 
 
 def test_presets_are_called_as_rows_call_them():
@@ -154,4 +156,4 @@ def test_presets_are_called_as_rows_call_them():
 
 
 def test_samples_are_taken_in_the_order_of_their_numbers():
-    assert min(["L1024-r0", "L512-r10", "L512-r2"], key=natural) == "L512-r2"
+    assert min(["L1024-r0", "L512-r10", "L512-r2"], key=natural_key) == "L512-r2"

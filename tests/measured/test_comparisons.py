@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from given import SLOT, cell, column, rows
 
-from harness.papers.efficiency import NotMeasuredError
-from harness.papers.extra_tables import extras, tables
-from harness.papers.own_leaderboard import leaderboards, pairs
+from harness.papers.comparison_tables import reading_pairs
+from harness.papers.leaderboard import leaderboards
+from harness.papers.measured_tables import NotMeasuredError
+from harness.papers.report_items import extra_items, measured_tables_of
 
 RIGHT, WRONG = 1.0, 0.0
 FOUR = [RIGHT, RIGHT, RIGHT, WRONG]
@@ -17,7 +18,7 @@ NOWHERE = Path("nowhere")
 
 
 def made(item, *cells):
-    (table,) = tables("ours", item, rows(*cells), NOWHERE)
+    (table,) = measured_tables_of("ours", item, rows(*cells), NOWHERE)
     return table
 
 
@@ -80,7 +81,7 @@ def test_every_pair_of_readings_names_presets_papers_and_a_source():
     from harness.config.experiments import option_names
     from harness.papers.published import PAPERS
 
-    for pair in pairs():
+    for pair in reading_pairs():
         assert {pair["first"], pair["second"]} <= set(option_names("policy"))
         assert pair["paper"] in PAPERS
         assert pair["differs"]
@@ -150,12 +151,12 @@ def test_cells_that_broke_a_promise_are_left_out():
         made("Oracle gap", cell("keydiff", FOUR, invalid="It lied."), cell("keydiff", FOUR, prompt="simulated"))
 
 
-@pytest.mark.parametrize("item", extras("ours"))
+@pytest.mark.parametrize("item", extra_items("ours"))
 def test_without_rows_the_reason_names_what_measures_it(item):
     with pytest.raises(NotMeasuredError, match=r"\+exp=ours/"):
-        tables("ours", item, rows(cell("keydiff", FOUR)), NOWHERE)
+        measured_tables_of("ours", item, rows(cell("keydiff", FOUR)), NOWHERE)
     with pytest.raises(NotMeasuredError, match=r"\+exp=ours/"):
-        tables("ours", item, rows(cell("keydiff", FOUR)).iloc[:0], NOWHERE)
+        measured_tables_of("ours", item, rows(cell("keydiff", FOUR)).iloc[:0], NOWHERE)
 
 
 def test_conditions_name_model_samples_machine_and_commit():

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from harness.papers import efficiency
-from harness.papers.efficiency import MeasuredTable, NotMeasuredError, newest, save
-from harness.papers.extra_tables import extras, tables
+from harness.papers import flop_formulas
+from harness.papers.efficiency_rows import newest_rows, save_rows
+from harness.papers.measured_tables import MeasuredTable, NotMeasuredError
 from harness.papers.published import PAPERS, published_frame
+from harness.papers.report_items import extra_items, measured_tables_of
 
 NONE = pd.DataFrame()
 
@@ -36,7 +37,7 @@ def timed(item, policy, prefill, decode, kept, state=0, **more):
 
 
 def stored(folder, *groups):
-    save(pd.DataFrame([each for group in groups for each in group]), folder)
+    save_rows(pd.DataFrame([each for group in groups for each in group]), folder)
     return folder
 
 
@@ -47,7 +48,7 @@ def at(table, policy):
 def test_throughput_is_tokens_over_seconds_beside_dense_of_the_same_run(tmp_path):
     item = "keydiff/throughput"
     stored(tmp_path, timed(item, "dense", 2.0, {10: 1.0}, 4096), timed(item, "keydiff", 4.0, {10: 0.5}, 1024, 1024))
-    (table,) = tables("keydiff", extras("keydiff")[0], NONE, tmp_path)
+    (table,) = measured_tables_of("keydiff", extra_items("keydiff")[0], NONE, tmp_path)
     assert table.lines[1] == ("keydiff", 250.0, 0.5, 20.0, 2.0, 1.0, 1.0, 0.5)
     assert "0123abc" in " ".join(table.conditions)
     assert "2 rounds" in " ".join(table.conditions)
@@ -56,7 +57,7 @@ def test_throughput_is_tokens_over_seconds_beside_dense_of_the_same_run(tmp_path
 def test_without_dense_in_the_run_there_is_no_table(tmp_path):
     stored(tmp_path, timed("keydiff/throughput", "keydiff", 4.0, {10: 0.5}, 1024))
     with pytest.raises(NotMeasuredError, match="no dense"):
-        tables("keydiff", extras("keydiff")[0], NONE, tmp_path)
+        measured_tables_of("keydiff", extra_items("keydiff")[0], NONE, tmp_path)
 
 
 def test_a_table_reads_the_newest_run_that_has_the_item_and_never_two(tmp_path):
@@ -64,7 +65,7 @@ def test_a_table_reads_the_newest_run_that_has_the_item_and_never_two(tmp_path):
     stored(tmp_path, timed(item, "dense", 1.0, {10: 1.0}, 1), timed(item, "sink", 1.0, {10: 1.0}, 1))
     stored(tmp_path, timed(item, "dense", 3.0, {10: 1.0}, 1, created="2026-06-01T10:00:00+00:00"))
     stored(tmp_path, timed("other", "dense", 9.0, {10: 1.0}, 1, created="2026-07-01T10:00:00+00:00"))
-    rows = newest(tmp_path, item)
+    rows = newest_rows(tmp_path, item)
     assert set(rows["policy"]) == {"dense"}
     assert rows[rows["quantity"] == "prefill_seconds"]["value"].tolist() == [3.0]
 
@@ -72,12 +73,12 @@ def test_a_table_reads_the_newest_run_that_has_the_item_and_never_two(tmp_path):
 @pytest.mark.parametrize(("paper", "item"), [("keydiff", "Table 4"), ("kvec", "Table 9"), ("buzz", "Speed and memory")])
 def test_without_a_run_the_reason_names_the_command(paper, item, tmp_path):
     with pytest.raises(NotMeasuredError, match=r"python -m scripts\.efficiency"):
-        tables(paper, item, NONE, tmp_path)
+        measured_tables_of(paper, item, NONE, tmp_path)
 
 
 def test_items_of_scores_have_no_table_of_costs(tmp_path):
-    assert tables("keydiff", "Table 1", NONE, tmp_path) == []
-    assert all(extras(paper) for paper in PAPERS)
+    assert measured_tables_of("keydiff", "Table 1", NONE, tmp_path) == []
+    assert all(extra_items(paper) for paper in PAPERS)
 
 
 def test_the_time_grid_adds_the_prompt_to_each_output_length(tmp_path):
@@ -87,10 +88,10 @@ def test_the_time_grid_adds_the_prompt_to_each_output_length(tmp_path):
         *(timed(item, name, 2.0, {10: 1.0, 20: 2.5}, 1024, prompt_tokens=n)
           for name in ("dense", "snapkv/kvec", "kvec/testbed") for n in (100, 500)),
     )  # fmt: skip
-    (grid,) = tables("kvec", "Table 9", NONE, tmp_path)
+    (grid,) = measured_tables_of("kvec", "Table 9", NONE, tmp_path)
     assert [each[:2] for each in grid.lines[:3]] == [("100", "snapkv/kvec"), ("100", "kvec/testbed"), ("100", "dense")]
     assert grid.lines[0][2:] == (2.0, 3.0, 4.5)
-    (speeds,) = tables("kvec", "Table 8", NONE, tmp_path)
+    (speeds,) = measured_tables_of("kvec", "Table 8", NONE, tmp_path)
     assert at(speeds, "dense") == {
         "policy": "dense", "cache, KiB": 1.0, "prompt tokens/s": 250.0, "new tokens/s": 8.0,
         "total, new tokens/s": 20 / 4.5,
@@ -105,7 +106,7 @@ def test_hashevict_table_1_has_a_line_for_each_budget_and_recovery(tmp_path):
         timed(item, "l2/hashevict", 0.5, {10: 2.0}, 1024, budget="30%"),
         timed(item, "fastgen (recovery=0.7)", 2.0, {10: 4.0}, 2048, 2048),
     )
-    (table,) = tables("hashevict", "Table 1", NONE, tmp_path)
+    (table,) = measured_tables_of("hashevict", "Table 1", NONE, tmp_path)
     assert table.lines[1] == ("l2/hashevict", "30%", 5.0, 2000.0, 1.0, 0.0, 0.25)
     assert table.lines[2] == ("fastgen (recovery=0.7)", "its own", 2.5, 500.0, 2.0, 2.0, 1.0)
 
@@ -123,10 +124,10 @@ def test_keydiff_table_4_is_what_scoring_adds_to_a_window_and_how_that_grows(tmp
             for size, grown in sizes.items()
         ),
     )
-    (table,) = tables("keydiff", "Table 4", NONE, tmp_path)
+    (table,) = measured_tables_of("keydiff", "Table 4", NONE, tmp_path)
     (only,) = table.lines
     assert only[:3] == ("keydiff", "O(N + B)", 100.0)
-    assert only[3] == 6 * 2 * efficiency.keydiff_scores(288, 32)  # layers, heads
+    assert only[3] == 6 * 2 * flop_formulas.keydiff_score_flop(288, 32)  # layers, heads
     assert only[4:6] == (2.0, 1.5)
     assert "N = 256 slots, B = 32 tokens." in table.conditions
 
@@ -140,27 +141,27 @@ def test_caotes_tables_put_the_formula_beside_counts_and_times(item, what, tmp_p
         *([line(own, name, f"{what}_operations", n), line(own, name, f"{what}_seconds", n / 1100)]
           for name, n in counted.items()),
     )  # fmt: skip
-    (table,) = tables("caote", item, NONE, tmp_path)
+    (table,) = measured_tables_of("caote", item, NONE, tmp_path)
     caote = at(table, "caote_h2o")
     assert caote["counted, of dense"] == 0.05
     assert caote["time, of H2O's"] == pytest.approx(1150 / 1100)
     assert at(table, "dense")["counted, of dense"] == 0.0
-    whole = efficiency.prefill if what == "prompt" else efficiency.generation
-    ratio = efficiency.caote(1000, efficiency.TESTBED) / whole(1000, efficiency.TESTBED)
+    whole = flop_formulas.prefill_flop if what == "prompt" else flop_formulas.decode_flop
+    ratio = flop_formulas.caote_flop(1000, flop_formulas.TESTBED) / whole(1000, flop_formulas.TESTBED)
     assert caote[table.columns[2]] == ratio
 
 
 def test_the_papers_formulas_give_what_caote_prints_in_table_7_and_not_in_table_6():
     printed = published_frame("caote")
     for table, whole, lengths in (
-        ("Table 6", efficiency.prefill, {"4k": 4096, "8k": 8192, "32k": 32768}),
-        ("Table 7", efficiency.generation, {"512": 512, "1024": 1024}),
+        ("Table 6", flop_formulas.prefill_flop, {"4k": 4096, "8k": 8192, "32k": 32768}),
+        ("Table 7", flop_formulas.decode_flop, {"512": 512, "1024": 1024}),
     ):
         own = printed[printed["table"] == table]
-        for method, formula in (("caote", efficiency.caote), ("fastcaote", efficiency.fastcaote)):
+        for method, formula in (("caote", flop_formulas.caote_flop), ("fastcaote", flop_formulas.fastcaote_flop)):
             for name, tokens in lengths.items():
                 said = own[(own["method"] == method) & own["note"].str.contains(f"seq_len={name};", regex=False)]
-                ours = formula(tokens, efficiency.LLAMA_3_1_8B) / whole(tokens, efficiency.LLAMA_3_1_8B)
+                ours = formula(tokens, flop_formulas.LLAMA_3_1_8B) / whole(tokens, flop_formulas.LLAMA_3_1_8B)
                 agrees = ours == pytest.approx(float(said["value"].iloc[0]), rel=0.02)
                 assert agrees == (table == "Table 7"), (table, method, name)
 
@@ -168,7 +169,7 @@ def test_the_papers_formulas_give_what_caote_prints_in_table_7_and_not_in_table_
 def test_keydiffs_formula_is_the_sum_of_its_printed_parts():
     n, d = 77, 64
     parts = (3 * n * d + d + n) + (3 * n * d - n - 1) + 5 * (2 * n + 2) + 8 * (n + 1)
-    assert efficiency.keydiff_scores(n, d) == parts
+    assert flop_formulas.keydiff_score_flop(n, d) == parts
 
 
 def test_a_table_without_conditions_is_refused():
@@ -178,4 +179,4 @@ def test_a_table_without_conditions_is_refused():
 
 def test_rows_outside_of_the_schema_are_refused(tmp_path):
     with pytest.raises(ValueError, match="speed"):
-        save(pd.DataFrame([line("x", "dense", "q", 1.0)]).assign(speed=1), tmp_path)
+        save_rows(pd.DataFrame([line("x", "dense", "q", 1.0)]).assign(speed=1), tmp_path)

@@ -12,11 +12,11 @@ from omegaconf import OmegaConf
 from harness.config import experiments
 from harness.config.cell import Cell
 from harness.config.experiments import CONF, option_names
-from harness.engine.requests.request import REGIMES
-from harness.papers.extra_tables import extras
-from harness.papers.own_leaderboard import pairs
+from harness.engine.requests import REGIMES
+from harness.papers.comparison_tables import reading_pairs
 from harness.papers.published import PAPERS
-from harness.papers.published import names as papers_names
+from harness.papers.published import name_map as papers_names
+from harness.papers.report_items import extra_items
 
 ITEMS = [name for name in option_names("exp") if name.startswith("ours/") and not name.endswith("/all")]
 ONLY_AT_FULL = {"kvec": "kvec/testbed", "gemfilter/llama31-8b": "gemfilter"}
@@ -39,7 +39,7 @@ def of(name):
 
 
 def test_every_comparison_has_its_file():
-    assert len(ITEMS) == len(extras("ours"))
+    assert len(ITEMS) == len(extra_items("ours"))
 
 
 @pytest.mark.parametrize("name", [*ITEMS, "ours/all"])
@@ -83,7 +83,7 @@ def test_every_policy_of_the_regimes_is_run_in_all_three():
 
 def test_every_pair_of_readings_is_run():
     run = {each[0] for each in of("ours/readings")}
-    for pair in pairs():
+    for pair in reading_pairs():
         assert {pair["first"], pair["second"]} <= run
 
 

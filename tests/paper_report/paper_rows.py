@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.papers.figures.figure_data import KEY, figure_cells
+from harness.papers.figures.figure_cells import KEY, figure_cells
 
 SAMPLES = 8
 Scores = Callable[[str, str, str], np.ndarray]  # (policy, task, budget) -> a value for each sample

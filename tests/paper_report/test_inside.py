@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from paper_rows import cell_rows
 
-from harness.papers.figures.figure_data import figure_cells
-from harness.papers.paper_tables import Tables
-from harness.papers.row_index import RowIndex
+from harness.papers.cell_index import CellIndex
+from harness.papers.figures.figure_cells import figure_cells
+from harness.papers.paper_tables import PaperTables
 from harness.store.store import Store
 
 
@@ -32,7 +32,7 @@ def diagnosed(
 
 def table_of(paper: str, item: str, folder):
     rows = pd.DataFrame()
-    return Tables(paper, rows, RowIndex(rows), Store(folder / "runs"), "mini").table(item)
+    return PaperTables(paper, rows, CellIndex(rows), Store(folder / "runs"), "mini").table(item)
 
 
 def test_correlations_of_hash_sizes_are_means_over_prompts_layers_and_heads(tmp_path):
@@ -40,7 +40,7 @@ def test_correlations_of_hash_sizes_are_means_over_prompts_layers_and_heads(tmp_
                         "count": 9, "pearson": [0.2, 0.9, 0.1]})  # fmt: skip
     diagnosed(tmp_path, "hashevict", "Figure 9", "lsh", {"s0": one, "s1": one.assign(pearson=one["pearson"] + 0.2)})
     table = table_of("hashevict", "Table 11", tmp_path)
-    found = {(p.printed.at["hash_bits"], p.printed.at["metric"]): p.ours for p in table.places}
+    found = {(p.printed.at["hash_bits"], p.printed.at["metric"]): p.ours for p in table.numbers}
     assert found["16", "pearson"].value == pytest.approx(0.3)
     assert found["16", "pearson"].n == 2
     assert found["8", "pearson"].value == pytest.approx(0.2)
@@ -53,7 +53,7 @@ def test_attention_loss_weighs_passes_by_their_queries_and_leaves_out_those_that
                           "evicted": [0.0, 2.0, 2.0], "loss": [0.0, 0.4, 0.2]})  # fmt: skip
     diagnosed(tmp_path, "hashevict", "Table 3", "attention_loss", {"s0": frame}, "hashevict/paper")
     table = table_of("hashevict", "Table 3", tmp_path)
-    found = {place.printed.at["method"]: place.ours for place in table.places}
+    found = {number.printed.at["method"]: number.ours for number in table.numbers}
     assert found["hashevict"].value == pytest.approx((0.4 + 3 * 0.2) / 4)
     assert found["l2norm"] is None
 
@@ -63,11 +63,11 @@ def test_layers_of_table_8_count_from_one(tmp_path):
     frame = pd.DataFrame({"step": 0, "phase": "decode", "layer": [0, 1, 1], "head": 0, "slots": 9, "pair": pairs})
     frame = frame.assign(spearman=[0.5, 0.7, 0.1])
     diagnosed(tmp_path, "caote", "Table 8", "score_ranks", {"s0": frame})
-    found = {place.printed.at["layer"]: place.ours for place in table_of("caote", "Table 8", tmp_path).places}
+    found = {number.printed.at["layer"]: number.ours for number in table_of("caote", "Table 8", tmp_path).numbers}
     assert (found["1"].value, found["2"].value) == pytest.approx((0.5, 0.7))
     assert found["28"] is None
 
 
 def test_without_diagnostics_a_place_names_what_measures_it(tmp_path):
     table = table_of("caote", "Table 8", tmp_path)
-    assert all("No stored diagnostic 'score_ranks': `python -m harness figures" in p.reason for p in table.places)
+    assert all("No stored diagnostic 'score_ranks': `python -m harness figures" in p.reason for p in table.numbers)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from harness.papers import published
-from harness.papers.figures.figure_data import figure_cells
-from harness.papers.published import PAPERS, items, labels, names, tables
-from harness.papers.table_layouts import layout, printed, title
+from harness.papers.figures.figure_cells import figure_cells
+from harness.papers.published import PAPERS, name_map, paper_items, tables, task_labels
+from harness.papers.table_layouts import layout, printed_numbers, printed_title
 
 TABLES = [(paper, table.name) for paper in PAPERS for table in tables(paper) if table.name.startswith("Table")]
 
@@ -18,20 +18,20 @@ WITHOUT = ("book_perplexity", "buzz/self_bleu")  # the same task at both scales;
 def test_every_printed_number_has_a_place_of_its_own(paper, item):
     own = layout(paper, item)
     assert own is not None
-    places = printed(paper, item)
+    places = printed_numbers(paper, item)
     keys = {tuple(each.at.get(name, "") for name in (*own.panels, *own.rows, *own.columns)) for each in places}
     assert len(keys) == len(places) == len(next(t for t in tables(paper) if t.name == item).cells)
 
 
 def test_every_table_that_shows_numbers_has_a_layout():
     for paper in PAPERS:
-        for line in items(paper).to_dict("records"):
+        for line in paper_items(paper).to_dict("records"):
             if line["item"].startswith("Table") and line["needs"] not in ("drawing", "analytic"):
                 assert layout(paper, line["item"]) is not None, (paper, line["item"])
 
 
 def test_a_table_of_which_only_the_caption_is_known_is_written_out_with_one_dense_row():
-    places = printed("keydiff", "Table 9")
+    places = printed_numbers("keydiff", "Table 9")
     assert {each.at["model"] for each in places} == {"qwen2.5-7b-instruct", "qwen2.5-3b-instruct"}
     dense = [each for each in places if each.at["method"] == "dense"]
     assert len(dense) == 2 * 22
@@ -40,28 +40,28 @@ def test_a_table_of_which_only_the_caption_is_known_is_written_out_with_one_dens
 
 def test_every_task_of_the_papers_has_a_stand_in():
     for paper in PAPERS:
-        own = {**names()["tasks"]["any"], **names()["tasks"].get(paper, {})}
+        own = {**name_map()["tasks"]["any"], **name_map()["tasks"].get(paper, {})}
         for name in own:
-            for label in labels(paper, name):
-                assert label in (*published._written()["tasks"], *WITHOUT), (paper, name)
+            for label in task_labels(paper, name):
+                assert label in (*published._proxies()["tasks"], *WITHOUT), (paper, name)
 
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_what_stands_in_is_what_the_mini_grids_run(paper):
     """A drifting grid would leave places empty without a word."""
     run: dict[str, set] = {"task": set(), "budget": set(), "block_size": set()}
-    for line in items(paper).to_dict("records"):
+    for line in paper_items(paper).to_dict("records"):
         if line["needs"] != "drawing":
             for name in run:
                 run[name] |= set(figure_cells(paper, line["item"], "mini").values(name))
-    written = published._written()
+    written = published._proxies()
     assert set(written["budgets"].get(paper, {}).values()) <= run["budget"]
     assert set(written["block_sizes"].get(paper, {}).values()) <= run["block_size"]
     assert run["task"] <= set(written["tasks"].values()) | {"book_perplexity"}
 
 
 def test_methods_and_models_are_called_as_in_print():
-    assert title("fastcaote_snapkv") == "SnapKV + FastCAOTE"
+    assert printed_title("fastcaote_snapkv") == "SnapKV + FastCAOTE"
     for paper in PAPERS:
-        for method in names()["methods"][paper]:
-            assert title(method) != method or method == "none", method
+        for method in name_map()["methods"][paper]:
+            assert printed_title(method) != method or method == "none", method

@@ -13,21 +13,21 @@ import pytest
 from paper_rows import SAMPLES, cell_rows, rows_of
 
 from harness.analysis.statistics import mean_interval
-from harness.papers.figures.figure_data import figure_cells
-from harness.papers.paper_tables import PaperTable, TablePlace, Tables
-from harness.papers.row_index import RowIndex
-from harness.papers.table_formats import comma_separated, latex, markdown, number, sheet, wide
+from harness.papers.cell_index import CellIndex
+from harness.papers.figures.figure_cells import figure_cells
+from harness.papers.paper_tables import ComparedNumber, PaperTable, PaperTables
+from harness.papers.table_formats import csv_of_numbers, csv_of_table, format_number, latex, markdown, text_sheet
 from harness.store.store import Store
 
 
 def table_of(paper: str, item: str, rows: pd.DataFrame, scale: str = "mini") -> PaperTable:
-    found = Tables(paper, rows, RowIndex(rows), Store(Path("nowhere")), scale).table(item)
+    found = PaperTables(paper, rows, CellIndex(rows), Store(Path("nowhere")), scale).table(item)
     assert found is not None
     return found
 
 
-def place_at(table: PaperTable, **at: str) -> TablePlace:
-    found = [each for each in table.places if all(each.printed.at.get(name) == value for name, value in at.items())]
+def place_at(table: PaperTable, **at: str) -> ComparedNumber:
+    found = [each for each in table.numbers if all(each.printed.at.get(name) == value for name, value in at.items())]
     assert len(found) == 1, at
     return found[0]
 
@@ -46,27 +46,27 @@ def test_a_place_has_the_mean_in_points_with_its_interval(table_1, rows_1):
     own = rows_1[(rows_1["policy"] == "keydiff") & (rows_1["budget"] == "22%")]
     own = own[own["task"] == "longbench_mini/single_doc_qa"]
     known = mean_interval(own["value"], own["sample_id"])
-    place = place_at(table_1, model="llama-3.1-8b-instruct", method="keydiff", budget="2048", task="qasper")
-    assert place.ours is not None
-    assert place.ours.value == pytest.approx(100 * known.mean)
-    assert (place.ours.low, place.ours.high) == pytest.approx((100 * known.low, 100 * known.high))
-    assert place.ours.n == SAMPLES
+    number = place_at(table_1, model="llama-3.1-8b-instruct", method="keydiff", budget="2048", task="qasper")
+    assert number.ours is not None
+    assert number.ours.value == pytest.approx(100 * known.mean)
+    assert (number.ours.low, number.ours.high) == pytest.approx((100 * known.low, 100 * known.high))
+    assert number.ours.n == SAMPLES
 
 
 def test_an_average_is_the_plain_mean_of_the_tasks_that_stand_for_its_own(table_1, rows_1):
     own = rows_1[(rows_1["policy"] == "keydiff") & (rows_1["budget"] == "22%")]
-    place = place_at(table_1, model="llama-3.1-8b-instruct", method="keydiff", budget="2048", task="longbench_avg")
-    assert place.ours is not None
-    assert place.ours.value == pytest.approx(100 * own.groupby("task")["value"].mean().mean())
-    assert place.ours.low < place.ours.value < place.ours.high
-    assert place.ours.n == 7 * SAMPLES
+    number = place_at(table_1, model="llama-3.1-8b-instruct", method="keydiff", budget="2048", task="longbench_avg")
+    assert number.ours is not None
+    assert number.ours.value == pytest.approx(100 * own.groupby("task")["value"].mean().mean())
+    assert number.ours.low < number.ours.value < number.ours.high
+    assert number.ours.n == 7 * SAMPLES
 
 
 def test_neighbours_that_one_task_stands_for_share_a_span_and_a_difference(table_1):
     row = next(row for row in table_1.rows if row.heads == ("keydiff", "2048"))
-    assert [len(span.places) for span in row.spans] == [3, 3, 3, 3, 1, 1, 2, 1]
+    assert [len(span.numbers) for span in row.spans] == [3, 3, 3, 3, 1, 1, 2, 1]
     first = row.spans[0]
-    printed = [place.printed.value for place in first.places if place]
+    printed = [number.printed.value for number in first.numbers if number]
     assert first.difference == pytest.approx(first.ours.value - sum(printed) / 3)
 
 
@@ -106,23 +106,23 @@ def test_lower_is_better_where_the_paper_says_so():
         return np.full(SAMPLES, {"dense": 2.0, "caote_h2o": 2.1}.get(policy, 3.0))
 
     table = table_of("caote", "Table 11", rows_of("caote", "Table 11", "nll", known))
-    place = place_at(table, model="qwen2.5-7b-instruct", method="caote_h2o")
-    assert place.ours is not None
-    assert place.ours.value == pytest.approx(math.exp(2.1) - math.exp(2.0))
-    assert place.our_rank == "best"
+    number = place_at(table, model="qwen2.5-7b-instruct", method="caote_h2o")
+    assert number.ours is not None
+    assert number.ours.value == pytest.approx(math.exp(2.1) - math.exp(2.0))
+    assert number.our_rank == "best"
 
 
 def test_a_suspect_number_is_flagged_with_the_audits_reason(table_1):
-    place = place_at(table_1, model="llama-3.1-8b-instruct", method="dense", task="qasper")
-    assert place.note > 0
-    kind, reason = table_1.suspects[place.note - 1]
+    number = place_at(table_1, model="llama-3.1-8b-instruct", method="dense", task="qasper")
+    assert number.note > 0
+    kind, reason = table_1.suspects[number.note - 1]
     assert kind == "another table or paper prints another number for the same thing"
     assert "AUDIT" in reason or "F0" in reason or "F" in reason
-    assert f"{place.note}. {kind}: {reason}" in markdown(table_1, "Table 1", ())
+    assert f"{number.note}. {kind}: {reason}" in markdown(table_1, "Table 1", ())
 
 
 def test_what_stands_in_is_named(table_1):
-    (sentence,) = table_1.stand_in_sentence
+    (sentence,) = table_1.proxy_sentence
     assert "longbench_mini/single_doc_qa for narrativeqa, qasper, multifieldqa_en;" in sentence
     assert "budget 22% for 2048" in sentence
     assert "blocks of 32 for 128" in sentence
@@ -148,18 +148,18 @@ def test_what_stands_in_is_named(table_1):
 )
 def test_rows_of_the_mini_grid_answer_the_printed_places(paper, item, metric, empty):
     table = table_of(paper, item, rows_of(paper, item, metric))
-    unanswered = [place for place in table.places if place.ours is None]
-    assert len(unanswered) < len(table.places)
-    assert all(place.reason for place in unanswered)
+    unanswered = [number for number in table.numbers if number.ours is None]
+    assert len(unanswered) < len(table.numbers)
+    assert all(number.reason for number in unanswered)
     if empty is not None:
-        assert len(unanswered) <= empty, {place.reason for place in unanswered}
+        assert len(unanswered) <= empty, {number.reason for number in unanswered}
 
 
 def test_without_rows_every_place_says_what_measures_it():
     table = table_of("keydiff", "Table 1", pd.DataFrame())
     assert not table.has_ours
-    assert all("python -m harness +exp=keydiff/table_1 scale=mini" in place.reason for place in table.places)
-    assert [line.what for line in sheet(table).panels[0][1][:2]] == ["paper", "paper"]
+    assert all("python -m harness +exp=keydiff/table_1 scale=mini" in number.reason for number in table.numbers)
+    assert [line.what for line in text_sheet(table).panels[0][1][:2]] == ["paper", "paper"]
 
 
 def test_at_full_scale_nothing_stands_for_anything():
@@ -168,30 +168,30 @@ def test_at_full_scale_nothing_stands_for_anything():
     key = ("keydiff", "longbench/qasper", "2048", "", "blocked", 128)
     rows = cell_rows(key, np.full(4, 0.5), "qa_f1", model="llama3.2-3b")
     table = table_of("keydiff", "Table 1", rows, "full")
-    place = place_at(table, model="llama-3.2-3b-instruct", method="keydiff", budget="2048", task="qasper")
-    assert place.ours is not None
-    assert place.ours.value == pytest.approx(50)
-    assert not table.stand_ins
-    assert sum(each.ours is not None for each in table.places) == 1
+    number = place_at(table, model="llama-3.2-3b-instruct", method="keydiff", budget="2048", task="qasper")
+    assert number.ours is not None
+    assert number.ours.value == pytest.approx(50)
+    assert not table.proxies
+    assert sum(each.ours is not None for each in table.numbers) == 1
 
 
 def test_memory_and_coverage_come_from_the_ledger():
     table = table_of("hashevict", "Table 2", rows_of("hashevict", "Table 2"))
-    place = place_at(table, method="l2norm", budget="50%", task="gsm8k", metric="compression_ratio")
-    assert place.ours is not None
-    assert place.ours.value == pytest.approx(1 - 100 / 200)
-    place = place_at(table, method="dense", task="gsm8k", metric="cache_gb")
-    assert place.ours is not None
-    assert place.ours.value == pytest.approx(200 * 64 / 1e9)
+    number = place_at(table, method="l2norm", budget="50%", task="gsm8k", metric="compression_ratio")
+    assert number.ours is not None
+    assert number.ours.value == pytest.approx(1 - 100 / 200)
+    number = place_at(table, method="dense", task="gsm8k", metric="cache_gb")
+    assert number.ours is not None
+    assert number.ours.value == pytest.approx(200 * 64 / 1e9)
     table = table_of("kvec", "Table 7", rows_of("kvec", "Table 7"))
-    assert all(place.ours is not None and place.ours.value == pytest.approx(-50) for place in table.places)
+    assert all(number.ours is not None and number.ours.value == pytest.approx(-50) for number in table.numbers)
 
 
 def test_kept_shares_and_lengths_need_no_policy_of_their_own():
     rows = rows_of("keydiff", "Table 8")
-    place = place_at(table_of("keydiff", "Table 6", rows), task="qasper", budget="2048")
-    assert place.ours is not None
-    assert place.ours.value == pytest.approx(44 / 200)
+    number = place_at(table_of("keydiff", "Table 6", rows), task="qasper", budget="2048")
+    assert number.ours is not None
+    assert number.ours.value == pytest.approx(44 / 200)
     counts = table_of("keydiff", "Table 5", rows)
     assert place_at(counts, task="qasper", length_bin="le_2K").ours.value == SAMPLES
     assert place_at(counts, task="qasper", length_bin="ge_8K").ours.value == 0
@@ -209,19 +209,19 @@ def test_the_geometric_mean_of_what_is_there_says_so():
 
 
 def test_every_format_has_the_numbers(table_1):
-    place = place_at(table_1, model="llama-3.1-8b-instruct", method="keydiff", budget="2048", task="longbench_avg")
-    ours = number(place.ours.value, place.printed.printed)
-    for text in (markdown(table_1, "T", ()), latex(table_1, "T", ()), wide(table_1)):
+    number = place_at(table_1, model="llama-3.1-8b-instruct", method="keydiff", budget="2048", task="longbench_avg")
+    ours = number(number.ours.value, number.printed.printed)
+    for text in (markdown(table_1, "T", ()), latex(table_1, "T", ()), csv_of_table(table_1)):
         assert ours in text
         assert "44.33" in text
     assert r"\textbf{44.33}" in latex(table_1, "T", ())
     assert "**44.33**" in markdown(table_1, "T", ())
-    lines = list(csv.DictReader(io.StringIO(comma_separated(table_1))))
+    lines = list(csv.DictReader(io.StringIO(csv_of_numbers(table_1))))
     assert len(lines) == 714
     own = next(x for x in lines if x["published"] == "44.33" and x["task"] == "longbench_avg")
-    assert float(own["ours"]) == pytest.approx(place.ours.value)
-    assert own["samples"] == str(place.ours.n)
-    assert {len(line) for line in csv.reader(io.StringIO(wide(table_1)))} == {21}
+    assert float(own["ours"]) == pytest.approx(number.ours.value)
+    assert own["samples"] == str(number.ours.n)
+    assert {len(line) for line in csv.reader(io.StringIO(csv_of_table(table_1)))} == {21}
 
 
 def test_latex_has_no_letter_that_tex_takes_for_an_order():
@@ -232,10 +232,10 @@ def test_latex_has_no_letter_that_tex_takes_for_an_order():
 
 
 def test_numbers_have_the_digits_of_print():
-    assert number(12.3456, "44.33") == "12.35"
-    assert number(0.000012, "0.5") == "1.2e-05"
-    assert number(0.00012) == "0.000120"
-    assert number(math.nan) == "–"
+    assert format_number(12.3456, "44.33") == "12.35"
+    assert format_number(0.000012, "0.5") == "1.2e-05"
+    assert format_number(0.00012) == "0.000120"
+    assert format_number(math.nan) == "–"
 
 
 def test_only_cells_of_the_items_own_grid_answer_it():

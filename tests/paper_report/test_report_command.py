@@ -15,11 +15,11 @@ from paper_rows import rows_of
 
 from harness.cli import main as command_line
 from harness.cli import report as report_command
+from harness.papers.cell_index import CellIndex
 from harness.papers.claim_ledger import claims
-from harness.papers.paper_page import Stored, report_items
-from harness.papers.paper_report import is_fresh, made_from, mark
-from harness.papers.published import PAPERS, items
-from harness.papers.row_index import RowIndex
+from harness.papers.paper_report import is_fresh, report_fingerprint, store_fingerprint
+from harness.papers.published import PAPERS, paper_items
+from harness.papers.report_items import ReportData, report_items
 from harness.store.store import Store
 
 LABELS = ("model", "policy", "budget", "prompt", "block_size", "task", "dtype", "seed", "git", "versions", "hardware",
@@ -106,17 +106,17 @@ def test_a_report_is_written_again_only_where_it_would_come_out_otherwise(writte
 
 def test_what_a_report_is_made_from_is_rows_diagnostics_costs_and_scale(tmp_path):
     store_of(rows_of("keydiff", "Table 1").head(3), tmp_path)
-    stamps = [made_from(tmp_path, "mini"), made_from(tmp_path, "full")]
+    stamps = [report_fingerprint(tmp_path, "mini"), report_fingerprint(tmp_path, "full")]
     for folder in ("diagnostics", "efficiency"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "some.parquet").write_bytes(b"1")
-        stamps.append(made_from(tmp_path, "mini"))
+        stamps.append(report_fingerprint(tmp_path, "mini"))
     (part, *_) = sorted(tmp_path.glob("runs/*/part-*"))
     part.unlink()
-    stamps.append(made_from(tmp_path, "mini"))
+    stamps.append(report_fingerprint(tmp_path, "mini"))
     assert len(set(stamps)) == len(stamps)
-    assert made_from(tmp_path, "mini") == stamps[-1]
-    mark(tmp_path, stamps[-1])
+    assert report_fingerprint(tmp_path, "mini") == stamps[-1]
+    store_fingerprint(tmp_path, stamps[-1])
     assert not is_fresh(tmp_path, stamps[-1])  # there is no page
     (tmp_path / "index.html").touch()
     assert is_fresh(tmp_path, stamps[-1])
@@ -153,8 +153,8 @@ def _without_code(claim) -> bool:
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_item_has_its_place_in_order_with_content_or_a_reason(paper, tmp_path):
     (tmp_path / "runs").mkdir()
-    found = list(report_items(paper, Stored(tmp_path, pd.DataFrame(), RowIndex(pd.DataFrame()), "mini")))
-    listed = list(items(paper)["item"])
+    found = list(report_items(paper, ReportData(tmp_path, pd.DataFrame(), CellIndex(pd.DataFrame()), "mini")))
+    listed = list(paper_items(paper)["item"])
     assert [entry.name for entry in found][: len(listed)] == listed
     assert all(entry.reason for entry in found if not entry.drawing and not entry.measured)
 
@@ -186,7 +186,7 @@ def test_the_page_needs_no_network_and_no_link_of_it_is_dead(written):
         assert target[1:] in page.ids if target.startswith("#") else (folder / target).exists(), target
     assert not re.search(r"""(src|href)=["']https?:|@import|url\(["']?http""", html)
     assert "This page speaks of the testbed (scale=mini)" in html
-    assert all(f'id="{item.lower().replace(" ", "_")}"' in html for item in items("keydiff")["item"])
+    assert all(f'id="{item.lower().replace(" ", "_")}"' in html for item in paper_items("keydiff")["item"])
     assert all(each.id in html for each in claims("keydiff"))
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from harness.papers.cell_index import CellIndex
+from harness.papers.claim_evidence import collect_evidence
 from harness.papers.claim_ledger import claims
-from harness.papers.evidence import evidence
-from harness.papers.published import PAPERS, metrics, published_frame
-from harness.papers.row_index import RowIndex
+from harness.papers.published import PAPERS, published_frame, row_metrics
 
 # (cases that hold, all cases): a case is one baseline at one budget on one model.
 IN_PRINT = {
@@ -62,7 +62,7 @@ def printed_rows(paper: str) -> pd.DataFrame:
     """Each printed cell as a cell of ours with two equal samples; the first unflagged number counts."""
     own = published_frame(paper)
     own = own[own["value"].notna() & (own["policy"] != "") & (own["our_task"] != "")]
-    own = own[~own["our_task"].str.contains(",") & own["metric"].map(lambda metric: bool(metrics(metric)))]
+    own = own[~own["our_task"].str.contains(",") & own["metric"].map(lambda metric: bool(row_metrics(metric)))]
     own = own[own["metric"] != "ppl"] if paper == "caote" else own  # the dense one, in other units than the gaps
     unit = {"tokens": "", "percent": "%", "none": "full"}
     out = pd.DataFrame(
@@ -73,7 +73,7 @@ def printed_rows(paper: str) -> pd.DataFrame:
             "prompt": own["block_size"].map({"32": "blocked", "128": "blocked"}).fillna("one_shot"),
             "block_size": pd.to_numeric(own["block_size"], errors="coerce").replace(float("inf"), 0).fillna(0),
             "task": own["our_task"],
-            "metric": own["metric"].map(lambda metric: metrics(metric)[-1]),
+            "metric": own["metric"].map(lambda metric: row_metrics(metric)[-1]),
             "value": own["value"] / own["unit"].map({"points": 100, "percent": 100}).fillna(1),
             "created": "",
         }
@@ -89,11 +89,11 @@ def printed_rows(paper: str) -> pd.DataFrame:
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_claims_hold_in_print_as_the_audit_says(paper):
-    shelf = RowIndex(printed_rows(paper))
+    index = CellIndex(printed_rows(paper))
     counted = {}
     for claim in claims(paper):
         if claim.id in IN_PRINT:
-            found = evidence(claim, shelf, mini=False).findings
+            found = collect_evidence(claim, index, mini=False).results
             counted[claim.id] = (sum(each.estimate > -1e-9 for each in found), len(found))
     assert counted == {name: count for name, count in IN_PRINT.items() if name in counted}
     assert counted

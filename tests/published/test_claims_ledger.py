@@ -7,8 +7,8 @@ import re
 import pytest
 
 from harness.errors import UserError
-from harness.papers.claim_ledger import Comparison, Spec, claims
-from harness.papers.published import PAPERS, cells_as_text, items, labels, metrics, model, presets
+from harness.papers.claim_ledger import Comparison, MethodSpec, claims
+from harness.papers.published import PAPERS, cells_as_text, our_model, paper_items, presets, row_metrics, task_labels
 
 EVERY = [claim for paper in PAPERS for claim in claims(paper)]
 NAMED = re.compile(r"(Table|Figure)s? ((?:[\dA-C]+[a-f]?(?:-[a-f])?(?:, (?=\d))?)+)")  # "Tables 4, 7", "Figure 9b-d"
@@ -24,7 +24,7 @@ def test_no_claim_is_dropped():
 
 def test_claims_rest_on_tables_and_figures_that_exist_and_that_their_source_names():
     for claim in EVERY:
-        known = set(items(claim.paper)["item"])
+        known = set(paper_items(claim.paper)["item"])
         assert set(claim.items) <= known, claim.id
         for kind, numbers in NAMED.findall(claim.source):
             for number in numbers.split(", "):
@@ -41,25 +41,25 @@ def test_a_claim_that_rows_cannot_decide_says_why():
 
 def test_what_is_compared_has_names_among_ours():
     for claim, asked in COMPARED:
-        assert all(presets(claim.paper, each.method, each.variant) for each in asked.specs()), claim.id
-        assert all(labels(claim.paper, task) for task in asked.task), claim.id
-        assert asked.column or all(metrics(metric) for metric in asked.metric), claim.id
-        assert all(model(name) for name in claim.models), claim.id
+        assert all(presets(claim.paper, each.method, each.variant) for each in asked.methods()), claim.id
+        assert all(task_labels(claim.paper, task) for task in asked.task), claim.id
+        assert asked.column or all(row_metrics(metric) for metric in asked.metric), claim.id
+        assert all(our_model(name) for name in claim.models), claim.id
 
 
 def test_no_cell_is_compared_with_itself():
     for claim, asked in COMPARED:
         cells = {
             (presets(claim.paper, each.method, each.variant)[0], each.prompt, each.block_size, each.budget)
-            for each in asked.specs()
+            for each in asked.methods()
         }
-        assert len(cells) == len(asked.specs()), claim.id
+        assert len(cells) == len(asked.methods()), claim.id
 
 
 def test_budgets_are_rungs_of_a_ladder():
     for claim, asked in COMPARED:
         assert asked.budgets, claim.id
-        assert asked.asked_at() <= set(asked.ladder), claim.id
+        assert asked.budgets_compared() <= set(asked.ladder), claim.id
         sizes = [float(budget.rstrip("%")) for budget in asked.ladder]
         assert sizes == sorted(set(sizes)), claim.id
 
@@ -80,8 +80,8 @@ def test_a_comparison_is_read_with_the_defaults_of_its_paper():
         {"kind": "above", "left": {"method": "keydiff", "budget": "4096"}, "right": ["tova", "sink"]},
         {"budgets": [2048, 4096], "task": "longbench_avg", "prompt": "blocked", "block_size": 128},
     )
-    assert asked.left == (Spec("keydiff", budget="4096"),)
-    assert asked.right == (Spec("tova"), Spec("sink"))
+    assert asked.left == (MethodSpec("keydiff", budget="4096"),)
+    assert asked.right == (MethodSpec("tova"), MethodSpec("sink"))
     assert (asked.budgets, asked.ladder, asked.task) == (("2048", "4096"), ("2048", "4096"), ("longbench_avg",))
     other = Comparison.parse({"kind": "rises", "left": "keydiff", "budgets": [100, 50]}, {"budgets": [2048]})
     assert other.ladder == ("50", "100")

@@ -14,13 +14,13 @@ from harness.papers.published import (
     FLAGS,
     FOLDER,
     PAPERS,
-    items,
-    labels,
-    metrics,
-    names,
+    name_map,
+    paper_items,
     presets,
     published_frame,
+    row_metrics,
     tables,
+    task_labels,
 )
 from tasks import TASKS, build
 
@@ -29,10 +29,10 @@ KEY = ["paper", "table", "model", "method", "budget", "budget_unit", "block_size
 CELLS = {"keydiff": 952, "caote": 2980, "buzz": 191, "hashevict": 799, "kvec": 746}
 UNITS = {"points", "percent", "fraction", "ppl", "correlation", "samples", "tokens/s", "GB", "s", "score_1_5"}
 AVERAGES = {
-    "longbench_avg": labels("any", "longbench_avg"),
-    "longbench_qa6_avg": labels("any", "longbench_qa6_avg"),
-    "longbench_14_avg": labels("any", "longbench_14_avg"),
-    "longbench_full_avg": labels("any", "longbench_full_avg"),
+    "longbench_avg": task_labels("any", "longbench_avg"),
+    "longbench_qa6_avg": task_labels("any", "longbench_qa6_avg"),
+    "longbench_14_avg": task_labels("any", "longbench_14_avg"),
+    "longbench_full_avg": task_labels("any", "longbench_full_avg"),
 }
 everything = published_frame()
 
@@ -154,12 +154,12 @@ def test_suspect_cells_of_the_specification_are_flagged():
 def test_presets_exist_and_what_has_none_says_so():
     known = set(options("policy"))
     for paper in PAPERS:
-        methods = names()["methods"][paper]
+        methods = name_map()["methods"][paper]
         assert set(published_frame(paper)["method"]) <= set(methods)
         for method, own in methods.items():
             assert own is None or own[0] in known, method
-            assert own is not None or method in names()["without"]
-        for variant in names()["variants"].get(paper, {}).values():
+            assert own is not None or method in name_map()["without"]
+        for variant in name_map()["variants"].get(paper, {}).values():
             assert variant["of"] in known
             assert variant["settings"] or variant["policy"] == variant["of"]
 
@@ -178,19 +178,19 @@ def test_tasks_and_metrics_have_a_counterpart_or_say_why_not():
     ours = set(TASKS)
     for paper in PAPERS:
         for task in sorted(set(published_frame(paper)["task"])):
-            found = labels(paper, task)
-            assert found or task in names()["without"], (paper, task)
+            found = task_labels(paper, task)
+            assert found or task in name_map()["without"], (paper, task)
             assert all(label.partition("/")[0] in ours for label in found)
-    assert build("longbench", subset="qasper").label in labels("keydiff", "qasper")
-    assert len(labels("keydiff", "longbench_avg")) == 16
-    assert metrics("rouge2") == ("rouge2", "rouge_2")
-    assert metrics("gpt4_judge_avg") == ("judge",)  # in rows only where task.judge was set
-    assert metrics("seconds") == ()
+    assert build("longbench", subset="qasper").label in task_labels("keydiff", "qasper")
+    assert len(task_labels("keydiff", "longbench_avg")) == 16
+    assert row_metrics("rouge2") == ("rouge2", "rouge_2")
+    assert row_metrics("gpt4_judge_avg") == ("judge",)  # in rows only where task.judge was set
+    assert row_metrics("seconds") == ()
 
 
 def test_every_table_and_figure_is_listed():
     """items.csv is FIGURES.md line by line, several figures of one line apart."""
-    listed = items()
+    listed = paper_items()
     assert not listed.duplicated(["paper", "item"]).any()
     titles = {"KeyDiff": "keydiff", "CAOTE": "caote", "BUZZ": "buzz", "HashEvict": "hashevict", "K-VEC": "kvec"}
     paper, seen = "", set()
@@ -203,15 +203,15 @@ def test_every_table_and_figure_is_listed():
             for number in re.findall(r"\d+(?: [ab]$)?|\b[A-C]$", words):
                 seen.add((paper, f"{kind} {number.replace(' ', '')}", shows))
     assert seen == set(listed[["paper", "item", "shows"]].itertuples(index=False, name=None))
-    assert len(items("keydiff")) == 25
+    assert len(paper_items("keydiff")) == 25
 
 
 def test_every_table_with_numbers_is_listed():
     for paper in PAPERS:
-        assert set(published_frame(paper)["table"]) <= set(items(paper)["item"])
+        assert set(published_frame(paper)["table"]) <= set(paper_items(paper)["item"])
 
 
-@pytest.mark.parametrize("ask", [published_frame, tables, items])
+@pytest.mark.parametrize("ask", [published_frame, tables, paper_items])
 def test_an_unknown_paper_is_answered_with_the_nearest(ask):
     with pytest.raises(UserError, match=r"no paper called 'keydif'. Did you mean keydiff\?"):
         ask("keydif")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import harness.report.labels as colours
-from harness.report.labels import HUES, contrast, look_of, looks
+from harness.report.looks import HUES, contrast, look_of, looks
 
 POLICIES = [
     f"{correction}{allocator}{family}"

@@ -14,10 +14,10 @@ from report.conftest import build as made_up_rows
 from results_site.conftest import INVALID
 
 from harness.cli import site as command
-from harness.report.labels import FAMILIES, contrast, look_of
-from harness.report.rows import checked
+from harness.report.looks import FAMILIES, contrast, look_of
+from harness.report.rows import checked_rows
 from harness.report.summary import summary_table
-from harness.site import sortable_tables
+from harness.site import table_pages
 from harness.site.contents import SiteContents, papers_of
 from harness.store import cell_folders
 from harness.store.loading import load_rows
@@ -127,7 +127,7 @@ def test_the_viewers_data_is_what_was_stored(site, results):
 
 def test_places_are_given_to_rivals_and_never_to_reference_lines():
     rows = made_up_rows(policies=("window", "sink", "keydiff", "random", "oracle"), budgets=("64", "128"))
-    placed = sortable_tables.with_places(summary_table(rows))
+    placed = table_pages.with_ranks(summary_table(rows))
     assert set(placed.loc[placed["dense"] | placed["reference"], "place"]) == {0}
     runs = placed[placed["place"] > 0]
     assert len(runs) == 3 * 2 * 2
@@ -139,7 +139,7 @@ def test_places_are_given_to_rivals_and_never_to_reference_lines():
 
 def test_a_line_of_the_leaderboard_carries_the_numbers_of_the_summary():
     material = SiteContents.of(made_up_rows(policies=("sink", "keydiff"), budgets=("128",), tasks=("niah",)))
-    table = sortable_tables.leaderboard_page(material)
+    table = table_pages.leaderboard_page(material)
     titles = [column.title for column in table.columns]
     assert ("model", "testbed") in table.common
     summary = material.summary.set_index("label")
@@ -191,7 +191,7 @@ def test_the_same_rows_give_the_same_bytes(results, site, tmp_path, call):
 
 def test_rows_are_checked_before_anything_is_drawn(results):
     with pytest.raises(ValueError, match="no rows to report"):
-        SiteContents.of(checked(load_rows(results)).iloc[:0])
+        SiteContents.of(checked_rows(load_rows(results)).iloc[:0])
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from made_up_rows import rows_of
 
+from harness.papers.cell_index import CellIndex
 from harness.papers.claim_ledger import Claim, claims
-from harness.papers.published import PAPERS, labels, metrics, model, presets
-from harness.papers.row_index import RowIndex
-from harness.papers.verdicts import verdict, verdicts
+from harness.papers.claim_verdicts import verdict, verdicts
+from harness.papers.published import PAPERS, our_model, presets, row_metrics, task_labels
 
 N = 9
 EVERY = [claim for paper in PAPERS for claim in claims(paper)]
@@ -23,19 +23,19 @@ def cells_of(claim: Claim) -> pd.DataFrame:
     assert asked
     rng = np.random.default_rng(len(claim.text))
     frames = []
-    for each in asked.specs():
+    for each in asked.methods():
         policy = presets(claim.paper, each.method, each.variant)[0]
         prompt = each.prompt or asked.prompt or "one_shot"
         blocks = (each.block_size or asked.block_size) if prompt == "blocked" else 0
         budgets = ["full"] if policy == "dense" else [each.budget] if each.budget else asked.budgets
-        for task in dict.fromkeys(label for name in asked.task for label in labels(claim.paper, name)):
+        for task in dict.fromkeys(label for name in asked.task for label in task_labels(claim.paper, name)):
             for metric in asked.metric:
                 frames.append(
                     rows_of(
                         {(policy, budget): rng.uniform(0.2, 0.8, N) for budget in budgets},
                         task=task,
-                        metric={"first": "qa_f1"}.get(metrics(metric)[0], metrics(metric)[-1]),
-                        model=model(claim.models[0]) if claim.models else "testbed",
+                        metric={"first": "qa_f1"}.get(row_metrics(metric)[0], row_metrics(metric)[-1]),
+                        model=our_model(claim.models[0]) if claim.models else "testbed",
                         prompt=prompt,
                         block_size=blocks,
                         axis_gold_at=[0, 4, 9] * (N // 3),
@@ -53,12 +53,12 @@ def test_it_is_decided_from_the_cells_that_it_names(claim):
     assert np.isfinite([found.estimate, found.p]).all()
     # Models without rows are named; nothing else is missing.
     assert "Not measured: " not in found.reason
-    assert all(model(name) in found.reason for name in claim.models)
+    assert all(our_model(name) in found.reason for name in claim.models)
 
 
 def test_nothing_is_decided_without_rows():
     for paper in PAPERS:
-        for found in verdicts(claims(paper), RowIndex(pd.DataFrame()), "full"):
+        for found in verdicts(claims(paper), CellIndex(pd.DataFrame()), "full"):
             asked = found.claim.comparison
             assert found.outcome == ("inconclusive" if asked else "not comparable"), found.claim.id
             assert found.reason

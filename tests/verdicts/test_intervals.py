@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.papers.claim_tests import ClaimCase
-from harness.papers.comparisons import Stratum, ClaimResult, findings, resample
+from harness.papers.claim_cases import ClaimCase
+from harness.papers.claim_tests import ClaimResult, claim_results
+from harness.papers.paired_bootstrap import Stratum, resample
 
 SIMULATIONS = 1_000
 TRUTH = 0.1
@@ -34,7 +35,7 @@ def found_in(strata: list[Stratum]) -> list[ClaimResult]:
         both = [place, pairs + place]
         return ClaimCase(str(place), lambda scores: scores[..., both].mean(axis=-2) @ [1.0, -1.0], group, weights)
 
-    return findings([case(place) for place in range(pairs)], strata, level=0.95, bounded=True)
+    return claim_results([case(place) for place in range(pairs)], strata, level=0.95, bounded=True)
 
 
 @pytest.mark.parametrize(("documents", "each", "tasks"), [(40, 1, 1), (30, 4, 1), (25, 2, 3)])

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from made_up_rows import rows_of
 
-from harness.papers.claim_ledger import Claim, Comparison, Spec
-from harness.papers.verdicts import Verdict, verdict
+from harness.papers.claim_ledger import Claim, Comparison, MethodSpec
+from harness.papers.claim_verdicts import Verdict, verdict
 
 N = 90
 METHODS = {"buzz": "buzz", "h2o": "h2o/buzz", "sink": "sink/buzz", "dense": "dense", "buzz_logn": "buzz/logn"}
@@ -23,8 +23,8 @@ def judged(kind: str, levels: Levels, metric: str = "rouge_1", task: str = "xsum
     ladder = tuple(sorted(budgets, key=lambda budget: float(budget.rstrip("%"))))
     asked = Comparison(
         kind,
-        left=tuple(Spec(name) for name in fields.pop("left", ["buzz"])),
-        right=tuple(Spec(name) for name in fields.pop("right", ["h2o"])),
+        left=tuple(MethodSpec(name) for name in fields.pop("left", ["buzz"])),
+        right=tuple(MethodSpec(name) for name in fields.pop("right", ["h2o"])),
         task=(task,),
         metric=fields.pop("metrics", ("rouge1",)),
         budgets=budgets,
@@ -94,8 +94,8 @@ def test_several_metrics_are_the_geometric_mean_of_their_means():
              for name, scale in (("rouge_1", 1.0), ("rouge_2", 0.25), ("rouge_l", 0.5))]  # fmt: skip
     asked = Comparison(
         "above",
-        (Spec("buzz"),),
-        (Spec("h2o"),),
+        (MethodSpec("buzz"),),
+        (MethodSpec("h2o"),),
         ("xsum",),
         ("rouge1", "rouge2", "rougeL"),
         budgets=("50%",),
@@ -113,7 +113,7 @@ def test_perplexity_weighs_samples_by_their_tokens():
     rows = rows_of(cells, task="wikitext/rows", metric="nll")
     rows["weight"] = np.where(rows["sample_id"] == "s9", 1000.0, 10.0)
     asked = Comparison(
-        "below", (Spec("buzz"),), (Spec("h2o"),), ("wikitext",), ("ppl",), budgets=("50",), ladder=("50",)
+        "below", (MethodSpec("buzz"),), (MethodSpec("h2o"),), ("wikitext",), ("ppl",), budgets=("50",), ladder=("50",)
     )
     claim = Claim("BZ-00", "buzz", "A claim.", "ordering", (), (), "", "", asked)
     assert verdict(claim, rows, "full").estimate == pytest.approx((0.5 * 1000 - 0.2 * 90) / 1090)
@@ -125,8 +125,8 @@ def test_columns_are_compared_as_they_stand():
     )
     rows.loc[rows["policy"] == "buzz", "state_bytes"] = 50
     asked = Comparison(
-        "between", (Spec("buzz"),), (Spec("h2o"),), ("xsum",), column="kv_bytes+state_bytes", low=1.02, high=1.07,
-        budgets=("50%",), ladder=("50%",),
+        "between", (MethodSpec("buzz"),), (MethodSpec("h2o"),), ("xsum",), column="kv_bytes+state_bytes",
+        low=1.02, high=1.07, budgets=("50%",), ladder=("50%",),
     )  # fmt: skip
     claim = Claim("BZ-00", "buzz", "A claim.", "efficiency", (), (), "", "", asked)
     found = verdict(claim, rows, "full")
@@ -142,9 +142,9 @@ def test_an_axis_is_told_apart_or_picked():
     cells = {(name, "300"): (rng.random(180) < share).astype(float) for name, share in right.items()}
     rows = rows_of(cells, task="lost_in_the_middle/buzz", metric="exact_match").assign(axis_gold_at=np.tile(gold, 2))
     common = {"task": ("10_document_qa",), "metric": ("exact_match",), "budgets": ("300",), "ladder": ("300",)}
-    steadier = Comparison("steadier", (Spec("buzz"),), (Spec("h2o"),), split="gold_at", **common)
-    last = Comparison("above", (Spec("buzz"),), (Spec("h2o"),), only={"gold_at": 9}, **common)
-    middle = Comparison("above", (Spec("buzz"),), (Spec("h2o"),), only={"gold_at": 4}, **common)
+    steadier = Comparison("steadier", (MethodSpec("buzz"),), (MethodSpec("h2o"),), split="gold_at", **common)
+    last = Comparison("above", (MethodSpec("buzz"),), (MethodSpec("h2o"),), only={"gold_at": 9}, **common)
+    middle = Comparison("above", (MethodSpec("buzz"),), (MethodSpec("h2o"),), only={"gold_at": 4}, **common)
     found = [
         verdict(Claim("BZ-00", "buzz", "A claim.", "ordering", (), (), "", "", asked), rows, "full")
         for asked in (steadier, last, middle)
@@ -160,8 +160,8 @@ def test_a_claim_for_every_task_fails_where_its_mean_holds():
     rows["cell_id"] += rows["task"]
     for per, outcome in (("average", "reproduced"), ("task", "not reproduced")):
         asked = Comparison(
-            "above", (Spec("buzz"),), (Spec("h2o"),), ("xsum", "cnn_dailymail"), ("rouge1",), budgets=("50%",),
-            ladder=("50%",), per=per,
+            "above", (MethodSpec("buzz"),), (MethodSpec("h2o"),), ("xsum", "cnn_dailymail"), ("rouge1",),
+            budgets=("50%",), ladder=("50%",), per=per,
         )  # fmt: skip
         found = verdict(Claim("BZ-00", "buzz", "A claim.", "ordering", (), (), "", "", asked), rows, "full")
         assert found.outcome == outcome

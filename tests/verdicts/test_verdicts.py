@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from made_up_rows import noisy, rows_of
 
-from harness.papers.claim_ledger import Claim, Comparison, Spec
-from harness.papers.row_index import RowIndex
-from harness.papers.verdicts import verdict, verdicts
+from harness.papers.cell_index import CellIndex
+from harness.papers.claim_ledger import Claim, Comparison, MethodSpec
+from harness.papers.claim_verdicts import verdict, verdicts
 
 LADDER = ("2048", "4096", "6144", "8192")
 
@@ -19,8 +19,8 @@ LADDER = ("2048", "4096", "6144", "8192")
 def claim_of(kind: str = "above", **fields) -> Claim:
     """KeyDiff against SnapKV on Qasper at 2048, unless fields say otherwise."""
     given = {
-        "left": (Spec("keydiff"),),
-        "right": (Spec("snapkv"),),
+        "left": (MethodSpec("keydiff"),),
+        "right": (MethodSpec("snapkv"),),
         "task": ("qasper",),
         "budgets": ("2048",),
         "prompt": "blocked",
@@ -115,7 +115,7 @@ def test_without_rows_a_verdict_says_what_is_missing(rows):
 
 
 def test_a_claim_about_a_baseline_that_is_missing_is_not_reproduced_in_full():
-    asked = claim_of(right=(Spec("snapkv"), Spec("tova")))
+    asked = claim_of(right=(MethodSpec("snapkv"), MethodSpec("tova")))
     found = verdict(asked, two(0.1, 0.0), "mini")
     assert found.outcome == "inconclusive"
     assert "Not measured: tova/keydiff" in found.reason
@@ -172,11 +172,11 @@ def test_an_average_needs_all_of_its_tasks_at_full_scale():
 def test_changing_one_row_changes_the_claims_that_depend_on_it_and_no_other():
     other = claim_of(task=("trec",))
     rows = pd.concat([two(0.01, 0.0), two(0.1, 0.0, task="longbench/trec")], ignore_index=True)
-    before = verdicts([claim_of(), other], RowIndex(rows), "mini")
+    before = verdicts([claim_of(), other], CellIndex(rows), "mini")
     rows.loc[
         (rows["task"] == "longbench/qasper") & (rows["policy"] == "keydiff") & (rows["sample_id"] == "s3"), "value"
     ] -= 0.9
-    after = verdicts([claim_of(), other], RowIndex(rows), "mini")
+    after = verdicts([claim_of(), other], CellIndex(rows), "mini")
     assert before[0].estimate - after[0].estimate == pytest.approx(0.9 / 60)
     assert before[0].interval != after[0].interval
     assert before[1].interval == after[1].interval
@@ -187,7 +187,7 @@ def test_a_paper_with_many_claims_needs_more_proof_for_each():
     rows = two(0.028, 0.0)
     alone = verdict(claim_of(), rows, "mini")
     assert alone.outcome == "reproduced"
-    null = [claim_of(left=(Spec("tova"),), budgets=(budget,)) for budget in LADDER]
+    null = [claim_of(left=(MethodSpec("tova"),), budgets=(budget,)) for budget in LADDER]
     rng = np.random.default_rng(8)
     noise = {
         (p, b): rng.normal(0.5, 0.2, 60)
@@ -195,7 +195,7 @@ def test_a_paper_with_many_claims_needs_more_proof_for_each():
         for p in ("tova/keydiff", "snapkv/keydiff")
         if (p, b) != ("snapkv/keydiff", "2048")
     }
-    together = verdicts([claim_of(), *null], RowIndex(pd.concat([rows, rows_of(noise)], ignore_index=True)), "mini")
+    together = verdicts([claim_of(), *null], CellIndex(pd.concat([rows, rows_of(noise)], ignore_index=True)), "mini")
     assert together[0].p == pytest.approx(5 * alone.p)
     assert all(each.outcome == "inconclusive" for each in together[1:])
 

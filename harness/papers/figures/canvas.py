@@ -19,8 +19,8 @@ from matplotlib.colors import Colormap, Normalize, to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.report.labels import Look, contrast, looks
-from harness.report.svg import PX, simplify, styled
+from harness.report.looks import Look, contrast, looks
+from harness.report.svg import PX, matplotlib_style, simplify_svg
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class NotDrawnError(Exception):
 WIDTH = 400.0  # CSS pixels: panels go below each other, so that text stays readable at 390 px
 INK, MUTED, RULE = "#15181c", "#5d636b", "#dfe3e8"
 SMALL = 9  # CSS pixels
-LINE = 12.0  # CSS pixels of one line of small text
-LETTERS = 78  # of small text in one line
+LINE_HEIGHT = 12.0  # CSS pixels of one line of small text
+LINE_LETTERS = 78  # of small text in one line
 PUBLISHED = "published"
-LINES = ("--", "-.", ":")  # of policies whose family has one colour
+LINE_STYLES = ("--", "-.", ":")  # of policies whose family has one colour
 _ON_WHITE = {
     "text.color": INK,
     "axes.labelcolor": INK,
@@ -89,12 +89,12 @@ class FigureSheet:
     ``footer`` (small print) is set below everything else, in lines of at most ``letters``.
     """
 
-    def __init__(self, height: float, footer: str = "", width: float = WIDTH, letters: int = LETTERS) -> None:
+    def __init__(self, height: float, footer: str = "", width: float = WIDTH, letters: int = LINE_LETTERS) -> None:
         lines = textwrap.wrap(footer, letters)
-        self.width, self.height = width, height + LINE * len(lines) + 6 * bool(lines)
+        self.width, self.height = width, height + LINE_HEIGHT * len(lines) + 6 * bool(lines)
         self.figure = Figure(figsize=(self.width * PX, self.height * PX))
         for place, line in enumerate(lines):
-            self.text(8, height + 4 + LINE * place, line, color=MUTED, fontsize=SMALL)
+            self.text(8, height + 4 + LINE_HEIGHT * place, line, color=MUTED, fontsize=SMALL)
 
     def panel(self, left: float, top: float, width: float, height: float) -> Axes:
         """Axes whose frame lies there."""
@@ -118,17 +118,17 @@ def legend_height(entries: int, columns: int) -> float:
     return 13.5 * -(-entries // columns) + 6
 
 
-def distinct(policies: Iterable[str]) -> dict[str, Look]:
+def distinct_looks(policies: Iterable[str]) -> dict[str, Look]:
     """The looks of a figure's policies; where two share their colour and line, the later ones get other lines."""
     chosen: dict[str, Look] = {}
     for policy, look in looks(policies).items():
         taken = {each.line for each in chosen.values() if each.light == look.light}
-        free = next((line for line in (look.line, *LINES) if line not in taken), look.line)
+        free = next((line for line in (look.line, *LINE_STYLES) if line not in taken), look.line)
         chosen[policy] = replace(look, line=free)
     return chosen
 
 
-def marker(look: Look, size: float = 6) -> dict[str, Any]:
+def marker_style(look: Look, size: float = 6) -> dict[str, Any]:
     """How a policy's points are drawn (matplotlib's words): in its colour, filled as its value correction says."""
     inside = "white" if look.filling == "none" else look.light
     return {
@@ -142,7 +142,7 @@ def marker(look: Look, size: float = 6) -> dict[str, Any]:
     }
 
 
-def hollow(look: Look, size: float = 6) -> dict[str, Any]:
+def hollow_marker(look: Look, size: float = 6) -> dict[str, Any]:
     """How a published number is drawn beside ours: the policy's marker in outline, smaller and without a line."""
     return {
         "marker": look.marker or "o",
@@ -156,21 +156,21 @@ def hollow(look: Look, size: float = 6) -> dict[str, Any]:
     }
 
 
-def key_of(label: str, look: Look) -> Line2D:
+def legend_entry(label: str, look: Look) -> Line2D:
     """The legend's entry of one policy."""
-    return Line2D([], [], linestyle=look.line, linewidth=1.4, label=label, **marker(look))
+    return Line2D([], [], linestyle=look.line, linewidth=1.4, label=label, **marker_style(look))
 
 
-def canvas() -> Any:
+def white_page_style() -> Any:
     """The context in which sheets are filled and rendered."""
-    return _Stack()
+    return _FigureStyle()
 
 
-class _Stack:
+class _FigureStyle:
     """`styled` of the reports, with the colours of a white page."""
 
     def __enter__(self) -> None:
-        self._contexts = (styled(), matplotlib.rc_context())
+        self._contexts = (matplotlib_style(), matplotlib.rc_context())
         for each in self._contexts:
             each.__enter__()
         matplotlib.rcParams.update(_ON_WHITE)
@@ -180,7 +180,7 @@ class _Stack:
             each.__exit__(*error)
 
 
-def rendered(drawn: Figure, name: str, description: str, fixed_width: bool = False) -> tuple[str, bytes]:
+def render_figure(drawn: Figure, name: str, description: str, fixed_width: bool = False) -> tuple[str, bytes]:
     """As SVG and PNG. ``name`` makes the SVG's ids unique on a page; ``description`` is read aloud."""
     vector, pixels = io.StringIO(), io.BytesIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
@@ -188,7 +188,7 @@ def rendered(drawn: Figure, name: str, description: str, fixed_width: bool = Fal
     drawn.savefig(pixels, format="png", facecolor="white", metadata={"Software": None}, dpi=144)
     # matplotlib wrote this document itself and escapes every text in it, so it is safe to parse and to embed.
     root = ElementTree.fromstring(vector.getvalue())
-    simplify(root, name, {})
+    simplify_svg(root, name, {})
     width, height = (f"{float(size):g}" for size in root.attrib["viewBox"].split()[2:])
     root.attrib = {
         "xmlns": "http://www.w3.org/2000/svg",
@@ -209,7 +209,7 @@ VIRIDIS = colormaps["viridis"]  # perceptually uniform, readable with colour-vis
 DARKER = colormaps["viridis_r"]  # dark for much, where nothing is white
 
 
-def grid(
+def draw_matrix(
     axes: Axes,
     numbers: npt.ArrayLike,
     scale: Normalize,
@@ -237,7 +237,7 @@ def ink_on(number: float, scale: Normalize, colours: Colormap = VIRIDIS) -> str:
     return max(("#ffffff", "#111111"), key=lambda candidate: contrast(candidate, behind))
 
 
-def bar(
+def draw_colour_bar(
     sheet: FigureSheet, left: float, top: float, width: float, scale: Normalize, title: str, colours: Colormap = VIRIDIS
 ) -> None:
     """The colour scale, with its ends and its unit."""
@@ -251,6 +251,6 @@ def bar(
     axes.set_title(title, fontsize=SMALL, pad=2, loc="left")
 
 
-def spaced(count: int, most: int) -> list[int]:
+def tick_indices(count: int, most: int) -> list[int]:
     """At most so many places of ``count``, evenly spaced, for tick labels."""
     return list(range(0, count, max(1, -(-count // most))))

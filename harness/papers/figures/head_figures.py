@@ -12,22 +12,23 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from harness.analysis.statistics import mean_interval
-from harness.papers.figures.budget_figures import count, over_samples, spread
 from harness.papers.figures.canvas import (
     MUTED,
     PUBLISHED,
     FigureSheet,
     Sketch,
-    bar,
-    distinct,
-    grid,
-    key_of,
+    distinct_looks,
+    draw_colour_bar,
+    draw_matrix,
+    legend_entry,
     legend_height,
-    marker,
-    spaced,
+    marker_style,
+    tick_indices,
 )
-from harness.papers.figures.figure_data import FigureData, spread_over
-from harness.report.labels import HUES, ordered_policies
+from harness.papers.figures.figure_data import FigureData, evenly_spaced
+from harness.papers.figures.figure_means import count_text, interval_width_text, sample_means
+from harness.report.labels import ordered_policies
+from harness.report.looks import HUES
 
 PANEL, LAYERS = 74, 6  # CSS pixels; layers that are shown
 
@@ -35,9 +36,9 @@ PANEL, LAYERS = 74, 6  # CSS pixels; layers that are shown
 def draw_head_values(material: FigureData, column: str, title: str) -> Sketch:
     """A panel a layer, a bar a query head; whiskers are intervals over samples."""
     frame = material.internals("key_query")
-    found = over_samples(frame, ["layer", "query_head"], column)
-    layers = spread_over(int(found["layer"].max()) + 1, LAYERS)
-    n = count(found["n"])
+    found = sample_means(frame, ["layer", "query_head"], column)
+    layers = evenly_spaced(int(found["layer"].max()) + 1, LAYERS)
+    n = count_text(found["n"])
     lines = -(-len(layers) // 2)
     over = "over prompts" if found["n"].max() > 1 else "(one prompt: none)"
     sheet = FigureSheet(lines * (PANEL + 20) + 40, f"{n} prompts; whiskers: 95 % intervals {over}; a bar a query head")
@@ -79,11 +80,11 @@ def draw_layer_curves(material: FigureData) -> Sketch:
     """Two panels, because the paper does not say on which states its dense output is computed."""
     frame = material.internals("output_error")
     policies = ordered_policies(frame["policy"])
-    style = distinct(policies)
-    keys = [key_of(name, style[name]) for name in policies]
+    style = distinct_looks(policies)
+    keys = [legend_entry(name, style[name]) for name in policies]
     top = legend_height(len(keys), 2) + 6
     found = by_layer(frame)
-    n = count(found["n"])
+    n = count_text(found["n"])
     sheet = FigureSheet(
         top + 2 * (LAYER_PANEL + 46), f"{n} prompts, all passes and heads; bars: 95 % intervals over prompts"
     )
@@ -94,7 +95,7 @@ def draw_layer_curves(material: FigureData) -> Sketch:
             own = found[(found["policy"] == name) & (found["against"] == against)]
             x = own["layer"] + 0.05 * (number - (len(policies) - 1) / 2)
             bars = np.vstack([own["value"] - own["low"], own["high"] - own["value"]])
-            axes.plot(x, own["value"], linestyle=style[name].line, linewidth=1.3, **marker(style[name], 5))
+            axes.plot(x, own["value"], linestyle=style[name].line, linewidth=1.3, **marker_style(style[name], 5))
             axes.errorbar(x, own["value"], yerr=bars, fmt="none", ecolor=style[name].light, elinewidth=0.8, capsize=1.5)
         axes.set_title(title, loc="left", fontsize=9, pad=4)
         axes.set_ylabel("normalised MSE")
@@ -129,26 +130,26 @@ SIDE = 158.0  # CSS pixels
 def draw_layer_head_maps(material: FigureData) -> Sketch:
     """Both maps on one scale, so that they can be compared; the paper's is Eq. 7."""
     frame = material.internals("ranking_loss")
-    found = over_samples(frame, ["ranking", "layer", "query_head"], "difference")
-    n = count(found["n"])
+    found = sample_means(frame, ["ranking", "layer", "query_head"], "difference")
+    n = count_text(found["n"])
     largest = float(found["value"].max())
     scale = Normalize(0, largest)
-    footer = f"{n} prompts, a cell is their mean; {spread(found)}. 0: drops keys in the order of attention"
+    footer = f"{n} prompts, a cell is their mean; {interval_width_text(found)}. 0: drops keys in the order of attention"
     sheet = FigureSheet(SIDE + 96, footer)
     for place, (ranking, title) in enumerate(TITLES.items()):
         own = found[found["ranking"] == ranking].pivot(index="query_head", columns="layer", values="value")
         axes = sheet.panel(40 + place * (SIDE + 34), 22, SIDE, SIDE)
         room = SIDE / len(own.columns) >= 24 and SIDE / len(own) >= 12
         texts = [[f"{number:.0f}" if largest >= 10 else f"{number:.1f}" for number in line] for line in own.to_numpy()]
-        grid(axes, own, scale, texts if room else None, size=8)
+        draw_matrix(axes, own, scale, texts if room else None, size=8)
         axes.set_title(title, loc="left", pad=4)
         axes.set_xlabel("layer", labelpad=1)
-        places = (spaced(len(own.columns), 8), spaced(len(own), 8))
+        places = (tick_indices(len(own.columns), 8), tick_indices(len(own), 8))
         axes.set_xticks(places[0], [str(own.columns[i]) for i in places[0]])
         axes.set_yticks(places[1], [str(own.index[i]) for i in places[1]])
         if place == 0:
             axes.set_ylabel("query head", labelpad=1)
-    bar(sheet, 40, SIDE + 74, 200, scale, "cumulative attention loss (sum over dropped keys)")
+    draw_colour_bar(sheet, 40, SIDE + 74, 200, scale, "cumulative attention loss (sum over dropped keys)")
     return Sketch(sheet.figure, f"What attention it costs to drop keys in the order of a ranking ({n} prompts).")
 
 
@@ -192,9 +193,9 @@ def draw_correlations(material: FigureData, tables: tuple[str, ...]) -> Sketch:
     scale = Normalize(float(means.to_numpy().min()), float(means.to_numpy().max()))
     room = 150 / len(means.columns) >= 22 and 136 / len(means) >= 12
     texts = [[f"{number:.2f}".replace("0.", ".") for number in line] for line in means.to_numpy()]
-    grid(panels[3], means, scale, texts if room else None, size=8)
+    draw_matrix(panels[3], means, scale, texts if room else None, size=8)
     for axis, size, ticks in (("x", len(means.columns), means.columns), ("y", len(means), means.index)):
-        shown = spaced(size, 8)
+        shown = tick_indices(size, 8)
         getattr(panels[3], f"set_{axis}ticks")(shown, [str(ticks[i]) for i in shown])
     panels[3].set_ylabel("query head", labelpad=1)
     titles = ("(a) by hash size", "(b) by layer", "(c) by query head", "(d) layer × head")
@@ -206,7 +207,7 @@ def draw_correlations(material: FigureData, tables: tuple[str, ...]) -> Sketch:
         axes.grid(axis="y")
     panels[0].set_ylabel("Pearson's correlation", labelpad=1)
     panels[2].set_ylabel("Pearson's correlation", labelpad=1)
-    bar(sheet, 238, 416, 150, scale, "Pearson's correlation (d)")
+    draw_colour_bar(sheet, 238, 416, 150, scale, "Pearson's correlation (d)")
     says = f"Pearson's correlation of attention and inverted average Hamming distance ({n} prompts)."
     return Sketch(sheet.figure, says)
 

@@ -7,10 +7,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from harness.papers.figures.budget_figures import count, over_samples
 from harness.papers.figures.canvas import MUTED, VIRIDIS, FigureSheet, NotDrawnError, Sketch, legend_height
-from harness.papers.figures.figure_data import FigureData, said, spread_over, stand_in
-from harness.report.labels import look_of
+from harness.papers.figures.figure_data import FigureData, evenly_spaced, index_note, scaled_index
+from harness.papers.figures.figure_means import count_text, sample_means
+from harness.report.looks import look_of
 
 PANEL = 158  # CSS pixels
 LAYERS, HEADS = 28, 8  # of the paper's model, Llama-3.2-3B
@@ -20,9 +20,9 @@ EVICTED = "#a3abb5"
 def draw_key_clouds(material: FigureData, layer: int, head: int) -> Sketch:
     """The keys of ``layer`` and KV head ``head`` of the paper's model, or of those at the same relative place."""
     points = material.one_sample("key_points")
-    own_layer = stand_in(layer, LAYERS, int(points["layer"].max()) + 1)
-    own_head = stand_in(head, HEADS, int(points["head"].max()) + 1)
-    notes = (*said((layer,), (own_layer,), "layer"), *said((head,), (own_head,), "KV head"))
+    own_layer = scaled_index(layer, LAYERS, int(points["layer"].max()) + 1)
+    own_head = scaled_index(head, HEADS, int(points["head"].max()) + 1)
+    notes = (*index_note((layer,), (own_layer,), "layer"), *index_note((head,), (own_head,), "KV head"))
     points = points[(points["layer"] == own_layer) & (points["head"] == own_head)]
     policies = [name for name in material.policies if name in set(points["policy"])]
     rows = -(-(len(policies) + 1) // 2)
@@ -94,7 +94,7 @@ AXES = {
 def draw_vector_histograms(material: FigureData, what: str) -> Sketch:
     """``what``: angle or norm. Keys on the left with a line for each KV head, queries on the right for query heads."""
     keys, queries = material.one_sample("key_points"), material.one_sample("query_points")
-    layers = spread_over(int(keys["layer"].max()) + 1, HISTOGRAM_LAYERS)
+    layers = evenly_spaced(int(keys["layer"].max()) + 1, HISTOGRAM_LAYERS)
     sample, tokens = keys["sample_id"].iloc[0], int(keys["position"].max()) + 1
     sides = [
         (keys.assign(line=keys["head"]), COLUMNS[what][0], AXES[what][0]),
@@ -153,7 +153,7 @@ def draw_volumes(material: FigureData) -> Sketch:
     notes: tuple[str, ...] = (
         (f"{lost} of {len(found)} heads span no volume (log det = -inf) and are left out.",) if lost else ()
     )
-    means = over_samples(finite, ["policy"], "log_det").set_index("policy")
+    means = sample_means(finite, ["policy"], "log_det").set_index("policy")
     policies = [name for name in material.policies if name in means.index]
     handles = []
     for name in policies:
@@ -161,7 +161,7 @@ def draw_volumes(material: FigureData) -> Sketch:
         label = f"{name}: mean {mean['value']:.1f} [{mean['low']:.1f}, {mean['high']:.1f}]"
         handles.append(Line2D([], [], color=look.light, linewidth=2, label=label))
     top = legend_height(len(handles), 1) + 6
-    n = count(means["n"])
+    n = count_text(means["n"])
     kept = sorted(found["keys"].unique())
     sheet = FigureSheet(
         top + 222, f"{n} prompts, all layers and KV heads; [ ]: 95 % intervals of the mean over prompts"

@@ -7,11 +7,20 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 
-from harness.papers.figures.budget_figures import count, estimates
-from harness.papers.figures.canvas import MUTED, SMALL, FigureSheet, NotDrawnError, Sketch, bar, grid, spaced
+from harness.papers.figures.canvas import (
+    MUTED,
+    SMALL,
+    FigureSheet,
+    NotDrawnError,
+    Sketch,
+    draw_colour_bar,
+    draw_matrix,
+    tick_indices,
+)
 from harness.papers.figures.figure_data import FigureData
+from harness.papers.figures.figure_means import count_text, row_means
 from harness.report.heatmap import tick_text
-from harness.report.labels import HUES
+from harness.report.looks import HUES
 
 COLUMNS, MAP_WIDTH, TITLE, BELOW = 3, 100, 40, 22  # panels in a row; CSS pixels
 ROW, SHORTEST = 19, 84  # CSS pixels of one depth, of a map
@@ -28,11 +37,11 @@ def draw_needle_maps(material: FigureData, tables: tuple[str, ...] = (), budget:
     height = max(SHORTEST, ROW * len(depths))
     lines = -(-len(policies) // COLUMNS)
     each = TITLE + height + BELOW
-    cells = estimates(rows, ["policy", *AXES])
-    means = estimates(rows, ["policy", "task"])
+    cells = row_means(rows, ["policy", *AXES])
+    means = row_means(rows, ["policy", "task"])
     printed = _printed(material, tables, budget)
     footer = (
-        f"{count(cells['n'])} samples a cell, {count(means['n'])} a map; [ ]: 95 % intervals of a map's mean"
+        f"{count_text(cells['n'])} samples a cell, {count_text(means['n'])} a map; [ ]: 95 % intervals of a map's mean"
         + "; printed: the paper's mean" * bool(printed)
     )
     sheet = FigureSheet(lines * each + 62, footer)
@@ -42,7 +51,7 @@ def draw_needle_maps(material: FigureData, tables: tuple[str, ...] = (), budget:
         own = cells[cells["policy"] == policy].pivot(index=AXES[1], columns=AXES[0], values="value")
         own = own.reindex(index=depths, columns=lengths)
         texts = [[f"{number:.2f}" for number in line] for line in own.to_numpy()]
-        grid(axes, own, Normalize(0, 1), texts if MAP_WIDTH / len(lengths) >= 24 else None)
+        draw_matrix(axes, own, Normalize(0, 1), texts if MAP_WIDTH / len(lengths) >= 24 else None)
         _label(axes, lengths, depths, first=place % COLUMNS == 0, last=place >= len(policies) - COLUMNS)
         axes.set_title(
             _title(policy, means[means["policy"] == policy].iloc[0], printed),
@@ -52,8 +61,8 @@ def draw_needle_maps(material: FigureData, tables: tuple[str, ...] = (), budget:
             linespacing=1.25,
         )
     sheet.text(200, lines * each + 2, "document length (tokens)", ha="center")
-    bar(sheet, 140, lines * each + 30, 120, Normalize(0, 1), "needle recall (mean score)")
-    says = f"Needle recall by document length and needle depth, {count(means['n'])} samples a policy."
+    draw_colour_bar(sheet, 140, lines * each + 30, 120, Normalize(0, 1), "needle recall (mean score)")
+    says = f"Needle recall by document length and needle depth, {count_text(means['n'])} samples a policy."
     return Sketch(sheet.figure, says)
 
 
@@ -71,9 +80,9 @@ def _printed(material: FigureData, tables: tuple[str, ...], budget: str) -> dict
 
 
 def _label(axes: Axes, lengths: list[object], depths: list[object], first: bool, last: bool) -> None:
-    places = spaced(len(lengths), 3)
+    places = tick_indices(len(lengths), 3)
     axes.set_xticks(places, [tick_text(lengths[place]) for place in places] if last else [])
-    shown = spaced(len(depths), 6)
+    shown = tick_indices(len(depths), 6)
     percent = np.array([float(str(depth)) for depth in depths])
     percent = percent * 100 if percent.max() <= 1 else percent
     axes.set_yticks(shown, [f"{percent[place]:.3g}" for place in shown] if first else [])

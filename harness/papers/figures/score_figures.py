@@ -11,7 +11,6 @@ from matplotlib.colors import Normalize
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from harness.papers.figures.budget_figures import count, estimates, spread
 from harness.papers.figures.canvas import (
     INK,
     MUTED,
@@ -19,14 +18,16 @@ from harness.papers.figures.canvas import (
     FigureSheet,
     NotDrawnError,
     Sketch,
-    bar,
-    grid,
-    key_of,
+    draw_colour_bar,
+    draw_matrix,
+    legend_entry,
     legend_height,
-    marker,
+    marker_style,
 )
-from harness.papers.figures.figure_data import FigureData, natural
-from harness.report.labels import look_of, looks, metric_title, ordered_budgets, ordered_policies, parse_budget
+from harness.papers.figures.figure_data import FigureData, natural_key
+from harness.papers.figures.figure_means import count_text, interval_width_text, row_means
+from harness.report.labels import metric_title, ordered_budgets, ordered_policies, parse_budget
+from harness.report.looks import look_of, looks
 from tasks.metrics.overlap import self_bleu
 
 PANEL = 190  # CSS pixels
@@ -47,13 +48,13 @@ def draw_bars(
     parts = [rows.assign(group=rows[group].map(str))] if has else []
     if averaged or not has:
         parts.append(rows.assign(group=AVERAGE))
-    found = estimates(pd.concat(parts), ["group", "policy"])
+    found = row_means(pd.concat(parts), ["group", "policy"])
     groups = _ordered(list(found["group"].unique()), group)
     policies = ordered_policies(found["policy"])
     style, hatches = looks(policies), _hatches(policies)
     keys = [Patch(facecolor=style[name].light, edgecolor="white", hatch=hatches[name], label=name) for name in policies]
     top = legend_height(len(keys), 3) + 6
-    n = count(found["n"])
+    n = count_text(found["n"])
     sheet = FigureSheet(top + PANEL + 44, f"{n} samples a bar; whiskers: 95 % intervals over documents; dashed: dense")
     sheet.legend(4, keys, 3)
     axes = sheet.panel(52, top + 8, 336, PANEL)
@@ -64,10 +65,10 @@ def draw_bars(
         axes.bar(x, own["value"], width, color=style[name].light, edgecolor="white", hatch=hatches[name], linewidth=0.5)
         bars = np.vstack([own["value"] - own["low"], own["high"] - own["value"]])
         axes.errorbar(x, own["value"], yerr=bars, fmt="none", ecolor=INK, elinewidth=0.8, capsize=1.5)
-    dense = material.references[
-        (material.references["policy"] == "dense") & (material.references["metric"] == rows["metric"].iloc[0])
+    dense = material.baselines[
+        (material.baselines["policy"] == "dense") & (material.baselines["metric"] == rows["metric"].iloc[0])
     ]
-    for line in estimates(dense, ["policy", "task"]).to_dict("records")[:1]:
+    for line in row_means(dense, ["policy", "task"]).to_dict("records")[:1]:
         axes.axhline(line["value"], color=MUTED, linewidth=1, linestyle=(0, (6, 3)))
     axes.set_xticks(range(len(groups)), groups)
     axes.set_xlabel(axis)
@@ -108,7 +109,7 @@ def draw_answers(material: FigureData, tables: tuple[str, ...]) -> Sketch:
     common = set.intersection(*(set(part["sample_id"]) for _, part in rows.groupby("policy")))
     if not common:
         raise NotDrawnError("Its policies have no sample in common.")
-    sample = min(common, key=natural)
+    sample = min(common, key=natural_key)
     own = material.rows[material.rows["sample_id"] == sample]
     blocks = [("reference summary", "", MUTED, str(own["reference"].iloc[0]))]
     for policy in ordered_policies(own["policy"]):
@@ -163,32 +164,34 @@ def draw_self_bleu_map(material: FigureData) -> Sketch:
     measured = METRIC in set(material.rows["metric"])
     rows, dense = (_own(each, measured) for each in (material.scored((METRIC,) if measured else ()), _dense(material)))
     notes = [] if measured else ["Self-BLEU is computed from the stored summaries; their task does not score it."]
-    found = estimates(rows, ["policy", "budget"])
+    found = row_means(rows, ["policy", "budget"])
     policies, budgets = ordered_policies(found["policy"]), ordered_budgets(found["budget"])
     values = found.pivot(index="policy", columns="budget", values="value").reindex(index=policies, columns=budgets)
-    full = estimates(dense, ["policy", "task"]) if not dense.empty else pd.DataFrame(columns=["value", "low", "high"])
+    full = row_means(dense, ["policy", "task"]) if not dense.empty else pd.DataFrame(columns=["value", "low", "high"])
     reference = float(full["value"].iloc[0]) if len(full) else float("nan")
     distance = (values - reference).abs() if len(full) else values
     largest = float(np.nanmax(distance.to_numpy())) or 1.0
     title = "distance to the full cache" if len(full) else "Self-BLEU (no dense rows)"
-    n = count(found["n"])
+    n = count_text(found["n"])
     height = ROW * len(policies)
-    sheet = FigureSheet(height + 108, f"{n} samples a cell, {spread(found)}; the number is the mean Self-BLEU")
+    sheet = FigureSheet(
+        height + 108, f"{n} samples a cell, {interval_width_text(found)}; the number is the mean Self-BLEU"
+    )
     axes = sheet.panel(96, 28, 292, height)
     texts = [[f"{number:.2f}" for number in line] for line in values.to_numpy()]
-    grid(axes, distance, Normalize(0, largest), texts, size=10)
+    draw_matrix(axes, distance, Normalize(0, largest), texts, size=10)
     axes.set_xticks(range(len(budgets)), budgets)
     axes.set_yticks(range(len(policies)), policies)
     axes.set_xlabel("cache budget (% of prompt and generation)")
     if len(full):
         low, high = full["low"].iloc[0], full["high"].iloc[0]
         axes.set_title(f"full cache: {reference:.2f} [{low:.2f}, {high:.2f}]", loc="left", fontsize=SMALL + 1)
-    bar(sheet, 96, height + 84, 160, Normalize(0, largest), title)
+    draw_colour_bar(sheet, 96, height + 84, 160, Normalize(0, largest), title)
     return Sketch(sheet.figure, f"Mean Self-BLEU by policy and budget ({n}); darker is nearer to dense.", tuple(notes))
 
 
 def _dense(material: FigureData) -> pd.DataFrame:
-    return material.references[material.references["policy"] == "dense"]
+    return material.baselines[material.baselines["policy"] == "dense"]
 
 
 def _own(rows: pd.DataFrame, measured: bool) -> pd.DataFrame:
@@ -208,12 +211,15 @@ def draw_coverage_curve(material: FigureData) -> Sketch:
     policy = str(rows["policy"].iloc[0])
     look, metric = look_of(policy), metric_title(str(rows["metric"].iloc[0]))
     score, coverage = _by_rate(rows, "value"), _by_rate(rows, "coverage")
-    n = count(score["n"])
+    n = count_text(score["n"])
     sheet = FigureSheet(270, f"{policy}; {n} samples a point, bars: 95 % intervals over documents")
     other = Line2D([], [], linestyle="--", linewidth=1.4, label="coverage of the prompt", **_open(policy))
-    sheet.legend(4, [key_of(f"{metric} (mean)", look), other], 2)
+    sheet.legend(4, [legend_entry(f"{metric} (mean)", look), other], 2)
     axes = sheet.panel(52, 30, 336, 190)
-    for found, style in ((score, {"linestyle": "-", **marker(look)}), (coverage, {"linestyle": "--", **_open(policy)})):
+    for found, style in (
+        (score, {"linestyle": "-", **marker_style(look)}),
+        (coverage, {"linestyle": "--", **_open(policy)}),
+    ):
         axes.plot(found["rate"], found["value"], linewidth=1.3, **style)
         bars = np.vstack([found["value"] - found["low"], found["high"] - found["value"]])
         axes.errorbar(found["rate"], found["value"], yerr=bars, fmt="none", ecolor=look.light, capsize=2)
@@ -233,9 +239,9 @@ def _vary(*found: pd.DataFrame) -> bool:
 
 
 def _open(policy: str) -> dict[str, Any]:
-    return {**marker(look_of(policy)), "markerfacecolor": "white"}
+    return {**marker_style(look_of(policy)), "markerfacecolor": "white"}
 
 
 def _by_rate(rows: pd.DataFrame, value: str) -> pd.DataFrame:
-    found = estimates(rows, ["policy", "budget"], value)
+    found = row_means(rows, ["policy", "budget"], value)
     return found.assign(rate=[100 - parse_budget(text).amount for text in found["budget"]]).sort_values("rate")

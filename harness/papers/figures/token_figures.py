@@ -11,9 +11,18 @@ from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from harness.papers.figures.canvas import DARKER, MUTED, FigureSheet, Sketch, bar, grid, ink_on, spaced
-from harness.papers.figures.figure_data import FigureData, said, stand_in
-from harness.report.labels import HUES, look_of
+from harness.papers.figures.canvas import (
+    DARKER,
+    MUTED,
+    FigureSheet,
+    Sketch,
+    draw_colour_bar,
+    draw_matrix,
+    ink_on,
+    tick_indices,
+)
+from harness.papers.figures.figure_data import FigureData, index_note, scaled_index
+from harness.report.looks import HUES, look_of
 
 LETTERS, LETTER, LINE = 74, 5.12, 13  # in one line; CSS pixels of a letter of the fixed-width font, and of a line
 FIXED = 70  # letters of small text in one line, in a font of fixed width
@@ -24,9 +33,9 @@ TITLES = {
 }
 
 
-def maps(material: FigureData) -> Sketch:
+def draw_kept_maps(material: FigureData) -> Sketch:
     """A map a policy: in how many KV heads of a layer each prompt token is held after the prompt."""
-    held = after_prompt(material.one_sample("kept"))
+    held = held_after_prompt(material.one_sample("kept"))
     policies = [name for name in material.policies if name in set(held["policy"])]
     tokens = _tokens(held)
     layers = int(held["layer"].max()) + 1
@@ -42,25 +51,27 @@ def maps(material: FigureData) -> Sketch:
         matrix = np.zeros((layers, tokens))
         np.add.at(matrix, (own["layer"].to_numpy(), own["position"].to_numpy()), 1)
         axes = sheet.panel(44, 20 + place * (high + 36), 344, high)
-        grid(axes, np.where(matrix > 0, matrix, np.nan), scale, colours=DARKER)
+        draw_matrix(axes, np.where(matrix > 0, matrix, np.nan), scale, colours=DARKER)
         covered = float((matrix.sum(0) > 0).mean())
         axes.set_title(f"{TITLES.get(policy, policy)}: covers {covered:.0%}", loc="left", pad=4)
-        shown = spaced(layers, 8)
+        shown = tick_indices(layers, 8)
         axes.set_yticks(shown, [str(layer) for layer in shown])
         axes.set_ylabel("layer", labelpad=2)
     below = len(policies) * (high + 36)
     sheet.text(216, below - 2, "position in the prompt (tokens)", ha="center")
-    bar(sheet, 44, below + 30, 160, scale, "KV heads of the layer that hold the token (white: none)", DARKER)
+    draw_colour_bar(
+        sheet, 44, below + 30, 160, scale, "KV heads of the layer that hold the token (white: none)", DARKER
+    )
     missing = [name for name in material.policies if name not in policies]
     notes = (f"Not diagnosed yet: {', '.join(missing)}.",) if missing else ()
     return Sketch(sheet.figure, f"Tokens held after the prompt, by layer, on one prompt of {tokens} tokens.", notes)
 
 
-def text(material: FigureData, policy: str) -> Sketch:
+def draw_kept_text(material: FigureData, policy: str) -> Sketch:
     """The prompt's own words, each token as dark as the share of layers that hold it in some head."""
     frame = material.one_sample("kept")
     found = frame[frame["policy"] == policy]
-    held = after_prompt(found)
+    held = held_after_prompt(found)
     sample = held["sample_id"].iloc[0]
     words = material.one_sample("text")
     words = words[(words["policy"] == policy) & (words["sample_id"] == sample)].sort_values("position")
@@ -88,12 +99,12 @@ def text(material: FigureData, policy: str) -> Sketch:
         word = piece.strip()
         x += LETTER * (len(piece) - len(piece.lstrip()))
         axes.text(x, y + LINE / 2, word, va="center", fontsize=8.5, color=shown, family="monospace")
-    bar(sheet, 8, 14, 160, scale, "layers that hold the token (uncoloured: none)", DARKER)
+    draw_colour_bar(sheet, 8, 14, 160, scale, "layers that hold the token (uncoloured: none)", DARKER)
     says = f"How many of {layers} layers hold each token of one prompt under {policy}; {never:.0%} are held by none."
     return Sketch(sheet.figure, says, fixed_width=True)
 
 
-def after_prompt(kept: pd.DataFrame) -> pd.DataFrame:
+def held_after_prompt(kept: pd.DataFrame) -> pd.DataFrame:
     """What is held after the last pass of the prompt, of each policy."""
     prompt = kept[kept["phase"] == "prompt"]
     last = prompt.groupby("policy")["step"].transform("max")
@@ -180,7 +191,7 @@ LAYERS, HEADS = 32, 32  # of HashEvict's model, Llama-3-8B
 ATTENTION = PowerNorm(0.4, 0, 1)  # most attention weights are small
 
 
-def cosines_and_attention(material: FigureData) -> Sketch:
+def draw_cosines_and_attention(material: FigureData) -> Sketch:
     """Two heads: the one where alike keys get least attention, and the median one. The paper chose two by eye."""
     frame = material.one_sample("first_tokens")
     frame = frame[frame["policy"] == frame["policy"].iloc[0]]
@@ -198,30 +209,30 @@ def cosines_and_attention(material: FigureData) -> Sketch:
         own = frame[(frame["layer"] == layer) & (frame["query_head"] == head)]
         left = 40 + column * 190
         cosine = sheet.panel(left, 22, side, side)
-        grid(cosine, _matrix(own, "cosine"), Normalize(-1, 1))
+        draw_matrix(cosine, _matrix(own, "cosine"), Normalize(-1, 1))
         cosine.set_title(f"layer {layer}, head {head} (r = {ranked[(layer, head)]:.2f})", loc="left", fontsize=9, pad=4)
         attention = sheet.panel(left, 212, side, side)
-        grid(attention, _matrix(own, "attention").where(_earlier(own)), ATTENTION)
+        draw_matrix(attention, _matrix(own, "attention").where(_earlier(own)), ATTENTION)
         for axes, name in ((cosine, "key"), (attention, "query")):
             _ticks(axes, tokens)
             if column == 0:
                 axes.set_ylabel(f"{name} (position)", labelpad=1)
         attention.set_xlabel("key (position)", labelpad=1)
-    bar(sheet, 40, 420, 160, Normalize(-1, 1), "cosine of two keys (above)")
-    bar(sheet, 230, 420, 160, ATTENTION, "attention weight (below)")
+    draw_colour_bar(sheet, 40, 420, 160, Normalize(-1, 1), "cosine of two keys (above)")
+    draw_colour_bar(sheet, 230, 420, 160, ATTENTION, "attention weight (below)")
     return Sketch(
         sheet.figure, f"Cosines between keys (above) and attention (below), first {tokens} tokens of one prompt."
     )
 
 
-def attention_and_norms(material: FigureData, layer: int, heads: tuple[int, ...]) -> Sketch:
+def draw_attention_and_norms(material: FigureData, layer: int, heads: tuple[int, ...]) -> Sketch:
     """The attention of the first tokens above the norms of their keys, without the first token's."""
     frame, points = material.one_sample("first_tokens"), material.one_sample("key_points")
     count = int(frame["query_head"].max()) + 1
     group = count // (int(points["head"].max()) + 1)
-    own_layer = stand_in(layer, LAYERS, int(frame["layer"].max()) + 1)
-    own_heads = list(dict.fromkeys(stand_in(head, HEADS, count) for head in heads))
-    notes = (*said((layer,), (own_layer,), "layer"), *said(heads, own_heads, "query head"))
+    own_layer = scaled_index(layer, LAYERS, int(frame["layer"].max()) + 1)
+    own_heads = list(dict.fromkeys(scaled_index(head, HEADS, count) for head in heads))
+    notes = (*index_note((layer,), (own_layer,), "layer"), *index_note(heads, own_heads, "query head"))
     tokens = int(frame["key"].max()) + 1
     footer = (
         f"One prompt ({frame['sample_id'].iloc[0]}), its first {tokens} tokens, no eviction: no interval. Norms leave "
@@ -233,7 +244,7 @@ def attention_and_norms(material: FigureData, layer: int, heads: tuple[int, ...]
         left, top = 40 + (place % 3) * (side + 32), 18 + (place // 3) * (side + 84)
         own = frame[(frame["layer"] == own_layer) & (frame["query_head"] == head)]
         attention = sheet.panel(left, top, side, side)
-        grid(attention, _matrix(own, "attention").where(_earlier(own)), ATTENTION)
+        draw_matrix(attention, _matrix(own, "attention").where(_earlier(own)), ATTENTION)
         attention.set_title(f"head {head}", loc="left", fontsize=9, pad=3)
         _ticks(attention, tokens)
         attention.set_xticklabels([])
@@ -251,7 +262,7 @@ def attention_and_norms(material: FigureData, layer: int, heads: tuple[int, ...]
             below.set_ylabel("norm", labelpad=1)
         if place >= len(own_heads) - 3:
             below.set_xlabel("key (position)", labelpad=1)
-    bar(sheet, 292, 18 + side + 84 + 30, side, ATTENTION, "attention weight")
+    draw_colour_bar(sheet, 292, 18 + side + 84 + 30, side, ATTENTION, "attention weight")
     says = f"Attention (above) and key norms (below) in layer {own_layer}, first {tokens} tokens of one prompt."
     return Sketch(sheet.figure, says, notes)
 

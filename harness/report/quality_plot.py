@@ -12,24 +12,13 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from harness.report.labels import NLL, Look, budget_unit, metric_title, ordered_policies, parse_budget
-from harness.report.svg import CARD, INK, MUTED, figure, inline, styled
+from harness.report.labels import NLL, budget_unit, metric_title, ordered_policies, parse_budget
+from harness.report.looks import Look
+from harness.report.svg import CARD, INK, MUTED, inline_svg, matplotlib_style, new_figure
 
 WIDTH, HEIGHT = 400, 272  # CSS pixels: readable unscaled in two columns of a desktop, or one of a phone
 LABEL_HEIGHT = 14  # CSS pixels
 WIDE_RANGE = 4.0  # a perplexity panel whose values span more than this factor is logarithmic
-
-
-def swatch(label: str, look: Look, name: str) -> Markup:
-    """The key to one policy: a piece of its line with its marker."""
-    with styled():
-        drawn = figure(30, 14)
-        axes = drawn.add_axes((0, 0, 1, 1))
-        axes.set_axis_off()
-        axes.set(xlim=(0, 30), ylim=(0, 14))
-        axes.plot([2, 28], [7, 7], color=look.light, linestyle=look.line, linewidth=1.6)
-        axes.plot([15], [7], **_marker(look))
-    return inline(drawn, name, f"key of {label}", [look])
 
 
 def quality_figure(panel: pd.DataFrame, looks: Mapping[str, Look], name: str) -> Markup | None:
@@ -38,28 +27,40 @@ def quality_figure(panel: pd.DataFrame, looks: Mapping[str, Look], name: str) ->
     if policies.empty:
         return None
     x, axis_label = _positions(policies)
-    with styled():
-        drawn = figure(WIDTH, HEIGHT)
+    with matplotlib_style():
+        drawn = new_figure(WIDTH, HEIGHT)
         axes = drawn.add_axes((0.135, 0.17, 0.845, 0.8))
         logarithmic = _scale_x(axes, policies, x)
-        _dense_band(axes, panel[panel["dense"]])
+        _draw_dense_band(axes, panel[panel["dense"]])
         references = ordered_policies(policies.loc[policies["reference"], "label"])
         ends = {}
         for label in references:
             own = policies[policies["label"] == label].assign(x=x).sort_values("x")
-            ends[label] = _reference_line(axes, own, looks[label])
+            ends[label] = _draw_baseline(axes, own, looks[label])
         labels = ordered_policies(policies.loc[~policies["reference"], "label"])
         for place, label in enumerate(labels):
             own = policies[policies["label"] == label].assign(x=x).sort_values("x")
-            shifted = _shifted(own["x"].to_numpy(float), place, len(labels), x, logarithmic)
-            _series(axes, own, shifted, looks[label])
+            shifted = _shifted_x(own["x"].to_numpy(float), place, len(labels), x, logarithmic)
+            _draw_series(axes, own, shifted, looks[label])
         _scale_y(axes, panel)
-        _name_references(axes, ends)
+        _name_baselines(axes, ends)
         axes.set_xlabel(axis_label)
         axes.grid(axis="y")
     metric = metric_title(str(panel["metric"].iloc[0]))
     text = f"{metric} of {len(labels)} policies against budget; all numbers are in the summary table"
-    return inline(drawn, name, text, looks.values())
+    return inline_svg(drawn, name, text, looks.values())
+
+
+def swatch(label: str, look: Look, name: str) -> Markup:
+    """The key to one policy: a piece of its line with its marker."""
+    with matplotlib_style():
+        drawn = new_figure(30, 14)
+        axes = drawn.add_axes((0, 0, 1, 1))
+        axes.set_axis_off()
+        axes.set(xlim=(0, 30), ylim=(0, 14))
+        axes.plot([2, 28], [7, 7], color=look.light, linestyle=look.line, linewidth=1.6)
+        axes.plot([15], [7], **_marker(look))
+    return inline_svg(drawn, name, f"key of {label}", [look])
 
 
 def _marker(look: Look) -> dict[str, Any]:
@@ -96,13 +97,13 @@ def _scale_x(axes: Axes, policies: pd.DataFrame, x: pd.Series) -> bool:
     else:
         axes.set_xlim(ticks[0] - 1, ticks[-1] + 1)
     unit = "%" if policies["budget"].map(lambda text: parse_budget(text).is_share).all() else ""
-    axes.xaxis.set_major_locator(FixedLocator(list(_apart(ticks, logarithmic))))
+    axes.xaxis.set_major_locator(FixedLocator(list(_ticks_apart(ticks, logarithmic))))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}{unit}"))
     axes.xaxis.set_minor_locator(NullLocator())
     return logarithmic
 
 
-def _apart(ticks: np.ndarray, logarithmic: bool) -> list[float]:
+def _ticks_apart(ticks: np.ndarray, logarithmic: bool) -> list[float]:
     """The ticks that are far enough apart for their labels (a tenth of the axis)."""
     places = np.log(ticks) if logarithmic else ticks
     kept: list[int] = []
@@ -112,7 +113,7 @@ def _apart(ticks: np.ndarray, logarithmic: bool) -> list[float]:
     return [float(ticks[i]) for i in kept]
 
 
-def _shifted(own: np.ndarray, place: int, count: int, x: pd.Series, logarithmic: bool) -> np.ndarray:
+def _shifted_x(own: np.ndarray, place: int, count: int, x: pd.Series, logarithmic: bool) -> np.ndarray:
     """Points moved sideways by a fraction of the smallest gap, so that bars of different policies part."""
     ticks = np.unique(x.to_numpy(float))
     places = np.log(ticks) if logarithmic else ticks
@@ -122,7 +123,7 @@ def _shifted(own: np.ndarray, place: int, count: int, x: pd.Series, logarithmic:
     return own * np.exp(offset) if logarithmic else own + offset
 
 
-def _dense_band(axes: Axes, dense: pd.DataFrame) -> None:
+def _draw_dense_band(axes: Axes, dense: pd.DataFrame) -> None:
     for line in dense.to_dict("records"):
         if np.isfinite(line["low"]):
             axes.axhspan(line["low"], line["high"], color=INK, alpha=0.09, linewidth=0)
@@ -133,7 +134,7 @@ def _dense_band(axes: Axes, dense: pd.DataFrame) -> None:
         )  # fmt: skip
 
 
-def _reference_line(axes: Axes, own: pd.DataFrame, look: Look) -> float:
+def _draw_baseline(axes: Axes, own: pd.DataFrame, look: Look) -> float:
     """A line without points or bars, across the panel where there is one budget only. Returns its last value."""
     x, value = own["x"].to_numpy(float), own["value"].to_numpy(float)
     if len(x) == 1:
@@ -142,7 +143,7 @@ def _reference_line(axes: Axes, own: pd.DataFrame, look: Look) -> float:
     return float(value[-1])
 
 
-def _name_references(axes: Axes, ends: Mapping[str, float]) -> None:
+def _name_baselines(axes: Axes, ends: Mapping[str, float]) -> None:
     """Each name above the end of its line; where two would overlap, the lower one goes below."""
     above = math.inf
     for label, value in sorted(ends.items(), key=lambda end: end[1], reverse=True):
@@ -154,7 +155,7 @@ def _name_references(axes: Axes, ends: Mapping[str, float]) -> None:
         )  # fmt: skip
 
 
-def _series(axes: Axes, own: pd.DataFrame, x: np.ndarray, look: Look) -> None:
+def _draw_series(axes: Axes, own: pd.DataFrame, x: np.ndarray, look: Look) -> None:
     value = own["value"].to_numpy(float)
     bars = np.abs(np.vstack([value - own["low"].to_numpy(float), own["high"].to_numpy(float) - value]))
     axes.plot(x, value, color=look.light, linestyle=look.line, linewidth=1.4, alpha=0.75)

@@ -1,4 +1,4 @@
-"""The summary and the ledger as a reader meets them: policies down, budgets across, every number as text."""
+"""The summary and the ledger as a page shows them: policies down, budgets across, every number as text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.report.summary import PANEL, Line, difference_text, interval_text, 
 
 
 @dataclass(frozen=True)
-class GridCell:
+class SummaryCell:
     """One place of a summary table. ``state``: ``ok``, ``invalid`` (struck out) or ``missing`` (not run)."""
 
     state: str
@@ -27,7 +27,7 @@ class GridCell:
 
 
 @dataclass(frozen=True)
-class Grid:
+class SummaryGrid:
     """One table: a task and metric in one context."""
 
     context: str
@@ -40,27 +40,29 @@ class Grid:
     struck: bool  # whether a cell is struck out
     budgets: list[str]
     unit: str  # of the budgets
-    dense: list[GridCell]
-    rows: list[tuple[str, list[GridCell]]]
+    dense: list[SummaryCell]
+    rows: list[tuple[str, list[SummaryCell]]]
     panel: pd.DataFrame  # the lines of the summary behind it
 
 
-def grids(summary: pd.DataFrame, ledger: pd.DataFrame, shown: tuple[str, ...]) -> Iterator[Grid]:
+def summary_grids(summary: pd.DataFrame, ledger: pd.DataFrame, shown: tuple[str, ...]) -> Iterator[SummaryGrid]:
     """Every table of the summary, in its order; cells struck out keep their place."""
     for key, panel in summary.groupby(list(PANEL), sort=False):
         context = dict(zip(PANEL, key, strict=True))
-        yield _grid(panel, struck_places(ledger, context), context, context_title(context, shown))
+        yield _summary_grid(panel, struck_places(ledger, context), context, context_title(context, shown))
 
 
-def _grid(panel: pd.DataFrame, struck: set[tuple[bool, str, str]], context: Mapping[str, object], title: str) -> Grid:
+def _summary_grid(
+    panel: pd.DataFrame, struck: set[tuple[bool, str, str]], context: Mapping[str, object], title: str
+) -> SummaryGrid:
     sparse = panel[~panel["dense"]]
     usual = int(panel["n"].mode().iloc[-1])
-    places = {(line["label"], line["budget"]): _entry(line, usual) for line in sparse.to_dict("records")}
-    places |= {(label, budget): GridCell("invalid") for dense, label, budget in struck if not dense}
-    dense = [_entry(line, usual) for line in panel[panel["dense"]].to_dict("records")]
+    places = {(line["label"], line["budget"]): _summary_cell(line, usual) for line in sparse.to_dict("records")}
+    places |= {(label, budget): SummaryCell("invalid") for dense, label, budget in struck if not dense}
+    dense = [_summary_cell(line, usual) for line in panel[panel["dense"]].to_dict("records")]
     budgets = ordered_budgets(budget for _, budget in places)
     metric = str(context["metric"])
-    return Grid(
+    return SummaryGrid(
         context=title,
         task=str(context["task"]),
         metric=metric_title(metric),
@@ -71,17 +73,17 @@ def _grid(panel: pd.DataFrame, struck: set[tuple[bool, str, str]], context: Mapp
         struck=bool(struck),
         budgets=budgets,
         unit=budget_unit(budgets),
-        dense=dense + [GridCell("invalid") for is_dense, _, _ in struck if is_dense],
+        dense=dense + [SummaryCell("invalid") for is_dense, _, _ in struck if is_dense],
         rows=[
-            (label, [places.get((label, budget), GridCell("missing")) for budget in budgets])
+            (label, [places.get((label, budget), SummaryCell("missing")) for budget in budgets])
             for label in ordered_policies(label for label, _ in places)
         ],
         panel=panel,
     )
 
 
-def _entry(line: Line, usual: int) -> GridCell:
-    return GridCell(
+def _summary_cell(line: Line, usual: int) -> SummaryCell:
+    return SummaryCell(
         state="ok",
         value=value_text(line),
         interval=interval_text(line),
@@ -94,32 +96,15 @@ def _entry(line: Line, usual: int) -> GridCell:
 
 def samples_text(panel: pd.DataFrame) -> str:
     """``40 samples from 8 documents`` for the cells of a panel; ranges where cells differ."""
-    samples, clusters = _range(panel["n"]), _range(panel["n_clusters"])
+    samples, clusters = _range_text(panel["n"]), _range_text(panel["n_clusters"])
     if samples == clusters:
         return f"{samples} independent samples" if samples != "1" else "1 sample"
     return f"{samples} samples from {clusters} document{'s' if clusters != '1' else ''}"
 
 
-def _range(numbers: pd.Series) -> str:
+def _range_text(numbers: pd.Series) -> str:
     low, high = int(numbers.min()), int(numbers.max())
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-@dataclass(frozen=True)
-class LedgerLine:
-    """One cell of the ledger as text, in the order of ``LEDGER_HEADINGS`` after the budget."""
-
-    cells: list[str]
-    invalid: bool
-
-
-@dataclass(frozen=True)
-class Book:
-    """The ledger of one task in one context, policy by policy."""
-
-    context: str
-    task: str
-    policies: list[tuple[str, list[LedgerLine]]]
 
 
 LEDGER_HEADINGS = (
@@ -135,10 +120,27 @@ LEDGER_HEADINGS = (
 )
 
 
-def books(ledger: pd.DataFrame, shown: tuple[str, ...]) -> Iterator[Book]:
+@dataclass(frozen=True)
+class LedgerLine:
+    """One cell of the ledger as text, in the order of ``LEDGER_HEADINGS`` after the budget."""
+
+    cells: list[str]
+    invalid: bool
+
+
+@dataclass(frozen=True)
+class LedgerGrid:
+    """The ledger of one task in one context, policy by policy."""
+
+    context: str
+    task: str
+    policies: list[tuple[str, list[LedgerLine]]]
+
+
+def ledger_grids(ledger: pd.DataFrame, shown: tuple[str, ...]) -> Iterator[LedgerGrid]:
     """The ledger, one table per task and context."""
     for key, part in ledger.groupby([*CONTEXT, "task"], sort=False):
-        yield Book(
+        yield LedgerGrid(
             context=context_title(dict(zip(CONTEXT, key, strict=False)), shown),
             task=str(key[-1]),
             policies=[

@@ -1,4 +1,4 @@
-"""Rows as a shelf of cells, and the way from a claim's words to one cell: what fits, what is missing, what differs."""
+"""Our rows as an index of cells, and the search for the one cell that a claim asks for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 
-class MissingError(Exception):
+class NoCellError(Exception):
     """No row answers; the message says what would have to be run."""
 
 
@@ -84,7 +84,7 @@ class CellRows:
         return {str(name): pd.Series(values[names == name], ids[names == name]) for name in dict.fromkeys(names)}
 
 
-class RowIndex:
+class CellIndex:
     """The cells of a tidy frame of sample rows (docs/design/rows.md). Cells with an invalid row, or a score that is no
     number, are left out.
 
@@ -117,7 +117,7 @@ class RowIndex:
         return sorted({cell.model for cell in self.cells})
 
     @cached_property
-    def _places(self) -> dict[tuple[str, str], list[CellRows]]:
+    def _by_model_and_task(self) -> dict[tuple[str, str], list[CellRows]]:
         out: dict[tuple[str, str], list[CellRows]] = {}
         for cell in self.cells:
             out.setdefault((cell.model, cell.task), []).append(cell)
@@ -125,7 +125,7 @@ class RowIndex:
 
     def ladder(self, model: str, tasks: Iterable[str], policies: Sequence[tuple[str, ...]]) -> list[str]:
         """Budgets, smallest first, at which every one of these policies has rows on one of the tasks."""
-        own = [cell for task in tasks for cell in self._places.get((model, task), [])]
+        own = [cell for task in tasks for cell in self._by_model_and_task.get((model, task), [])]
         sizes = {cell.budget: float(cell.rows["slots_requested"].mean()) for cell in own}
         common = set(sizes)
         for names in policies:
@@ -134,41 +134,41 @@ class RowIndex:
 
     def tasks(self, model: str) -> set[str]:
         """Labels of the tasks that this model has rows of."""
-        return {task for name, task in self._places if name == model}
+        return {task for name, task in self._by_model_and_task if name == model}
 
-    def find(self, wanted: CellQuery, model: str, task: str, exact_blocks: bool, stand_in: int = 0) -> CellRows:
+    def find(self, query: CellQuery, model: str, task: str, exact_blocks: bool, proxy_block_size: int = 0) -> CellRows:
         """The newest cell that fits. Raises `MissingError` or `ProtocolError`.
 
         ``stand_in`` is a block size to be taken before the wanted one, in tokens; ``exact_blocks`` False takes the only
         one there is. Of cells whose shares are of different lengths, those count that read them as wanted.
         """
-        name, where = wanted.policies[0], f"on {task} with {model}"
-        cells = [cell for cell in self._places.get((model, task), []) if cell.policy in wanted.policies]
+        name, where = query.policies[0], f"on {task} with {model}"
+        cells = [cell for cell in self._by_model_and_task.get((model, task), []) if cell.policy in query.policies]
         if not cells:
             broken = "; its rows broke an invariant, see the report" if name in self.broken else ""
-            raise MissingError(f"{name} {where}{broken}")
-        if wanted.dense:
+            raise NoCellError(f"{name} {where}{broken}")
+        if query.dense:
             return cells[-1]
-        if wanted.prompt:
+        if query.prompt:
             found = "/".join(sorted({cell.prompt for cell in cells}))
-            cells = [cell for cell in cells if cell.prompt == wanted.prompt]
+            cells = [cell for cell in cells if cell.prompt == query.prompt]
             if not cells:
-                raise ProtocolError(f"prompt: {name} was run with prompt={found}, the paper's is {wanted.prompt}")
-        if wanted.prompt == "blocked" and wanted.block_size:
+                raise ProtocolError(f"prompt: {name} was run with prompt={found}, the paper's is {query.prompt}")
+        if query.prompt == "blocked" and query.block_size:
             sizes = sorted({cell.block_size for cell in cells})
-            alone = sizes[0] if not exact_blocks and len(sizes) == 1 else wanted.block_size
-            size = stand_in if stand_in in sizes else alone
+            alone = sizes[0] if not exact_blocks and len(sizes) == 1 else query.block_size
+            size = proxy_block_size if proxy_block_size in sizes else alone
             cells = [cell for cell in cells if cell.block_size == size]
             if not cells:
                 listed = ", ".join(map(str, sizes))
-                raise ProtocolError(f"block_size: {name} was run with {listed}, the paper's is {wanted.block_size}")
-        cells = [cell for cell in cells if cell.budget == wanted.budget]
+                raise ProtocolError(f"block_size: {name} was run with {listed}, the paper's is {query.block_size}")
+        cells = [cell for cell in cells if cell.budget == query.budget]
         if not cells:
-            raise MissingError(f"{name} at budget={wanted.budget} {where}")
-        return ([cell for cell in cells if cell.budget_of == wanted.budget_of] or cells)[-1]
+            raise NoCellError(f"{name} at budget={query.budget} {where}")
+        return ([cell for cell in cells if cell.budget_of == query.budget_of] or cells)[-1]
 
 
-def stand_ins(asked: Sequence[str], available: Sequence[str]) -> dict[str, str]:
+def budget_proxies(asked: Sequence[str], available: Sequence[str]) -> dict[str, str]:
     """For each of the paper's budgets one that was measured: itself, else the one of the same rank.
 
     Both smallest first. With fewer rungs than the paper's ladder several of its budgets share one.

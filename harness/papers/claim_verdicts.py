@@ -1,4 +1,4 @@
-"""From evidence to a verdict: reproduced, not reproduced, inconclusive, not comparable."""
+"""From a claim's evidence to its verdict: reproduced, not reproduced, inconclusive, not comparable."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Literal
 import pandas as pd
 
 from harness.analysis.statistics import holm, samples_needed
+from harness.papers.cell_index import CellIndex
+from harness.papers.claim_evidence import ClaimEvidence, collect_evidence
 from harness.papers.claim_ledger import Claim
-from harness.papers.comparisons import ClaimResult
-from harness.papers.evidence import ClaimEvidence, evidence
-from harness.papers.row_index import RowIndex
+from harness.papers.claim_tests import ClaimResult
 
 Outcome = Literal["reproduced", "not reproduced", "inconclusive", "not comparable"]
 Scale = Literal["mini", "full"]
@@ -43,10 +43,10 @@ class Verdict:
 
 def verdict(claim: Claim, rows: pd.DataFrame, scale: Scale) -> Verdict:
     """The verdict on one claim by itself, as if it were the only one that is tested."""
-    return verdicts([claim], RowIndex(rows), scale)[0]
+    return verdicts([claim], CellIndex(rows), scale)[0]
 
 
-def verdicts(claims: Sequence[Claim], shelf: RowIndex, scale: Scale) -> list[Verdict]:
+def verdicts(claims: Sequence[Claim], index: CellIndex, scale: Scale) -> list[Verdict]:
     """Verdicts on the claims of one paper, from the cells of a tidy frame of sample rows (docs/design/rows.md).
 
     A claim holds where all of its cases do (every budget, every baseline): its p is the greatest of theirs
@@ -58,79 +58,79 @@ def verdicts(claims: Sequence[Claim], shelf: RowIndex, scale: Scale) -> list[Ver
     by those of the same rank, its block size by the only one there is, an average by that of its tasks that were
     measured. ``scale="full"``: model, regime, block size, budget and tasks must be the paper's own.
     """
-    found = [evidence(claim, shelf, mini=scale == "mini") for claim in claims]
-    tested = [place for place, each in enumerate(found) if each.findings]
-    corrected = holm([_two_sided(found[place].findings) for place in tested])
+    found = [collect_evidence(claim, index, mini=scale == "mini") for claim in claims]
+    tested = [i for i, each in enumerate(found) if each.results]
+    corrected = holm([_two_sided(found[i].results) for i in tested])
     p = dict(zip(tested, map(float, corrected), strict=True))
     return [
-        _decided(claim, each, p.get(place, math.nan), scale)
-        for place, (claim, each) in enumerate(zip(claims, found, strict=True))
+        _decide(claim, each, p.get(i, math.nan), scale)
+        for i, (claim, each) in enumerate(zip(claims, found, strict=True))
     ]
 
 
-def _p_for(findings: Sequence[ClaimResult]) -> float:
-    return max(each.p_for for each in findings)
+def _p_for(results: Sequence[ClaimResult]) -> float:
+    return max(each.p_for for each in results)
 
 
-def _p_against(findings: Sequence[ClaimResult]) -> float:
-    return min(1.0, len(findings) * min(each.p_against for each in findings))
+def _p_against(results: Sequence[ClaimResult]) -> float:
+    return min(1.0, len(results) * min(each.p_against for each in results))
 
 
-def _two_sided(findings: Sequence[ClaimResult]) -> float:
-    return min(1.0, 2 * min(_p_for(findings), _p_against(findings)))
+def _two_sided(results: Sequence[ClaimResult]) -> float:
+    return min(1.0, 2 * min(_p_for(results), _p_against(results)))
 
 
-def _decided(claim: Claim, seen: ClaimEvidence, p: float, scale: Scale) -> Verdict:
+def _decide(claim: Claim, evidence: ClaimEvidence, p: float, scale: Scale) -> Verdict:
     if claim.comparison is None:
         return _untested(claim, "not comparable", claim.reason)
-    if not seen.findings:
-        if seen.differing:
-            return _untested(claim, "not comparable", f"The protocol differs in {_listed(seen.differing)}.")
-        return _untested(claim, "inconclusive", f"Not measured: there are no rows of {_listed(seen.missing)}.")
-    findings = seen.findings
-    holds = _p_for(findings) <= _p_against(findings)
+    if not evidence.results:
+        if evidence.differing:
+            return _untested(claim, "not comparable", f"The protocol differs in {_listed(evidence.differing)}.")
+        return _untested(claim, "inconclusive", f"Not measured: there are no rows of {_listed(evidence.missing)}.")
+    results = evidence.results
+    holds = _p_for(results) <= _p_against(results)
     clear = p <= ALPHA
-    lacking = [*seen.missing, *seen.differing]
-    failed = [each for each in findings if each.high < 0]
+    lacking = [*evidence.missing, *evidence.differing]
+    failed = [each for each in results if each.high < 0]
     weakest = min(
-        findings, key=lambda each: each.estimate / each.standard_error if each.standard_error > 0 else each.estimate
+        results, key=lambda each: each.estimate / each.standard_error if each.standard_error > 0 else each.estimate
     )
     outcome: Outcome = "inconclusive"
-    if clear and holds and all(each.low >= 0 for each in findings) and not lacking:
+    if clear and holds and all(each.low >= 0 for each in results) and not lacking:
         outcome, shown = "reproduced", weakest
     elif clear and not holds and failed:
         outcome, shown = "not reproduced", min(failed, key=lambda each: each.p_against)
     else:
         shown = weakest
-    needed = _needed(findings, shown) if outcome == "inconclusive" else None
+    needed = _samples_needed(results, shown) if outcome == "inconclusive" else None
     return Verdict(
         claim, outcome, shown.estimate, (shown.low, shown.high), shown.n, needed,
-        _reason(claim, seen, shown, outcome, needed, lacking, scale), p, tuple(seen.models),
+        _reason(claim, evidence, shown, outcome, needed, lacking, scale), p, tuple(evidence.models),
     )  # fmt: skip
 
 
-def _needed(findings: Sequence[ClaimResult], weakest: ClaimResult) -> int | None:
+def _samples_needed(results: Sequence[ClaimResult], weakest: ClaimResult) -> int | None:
     """Samples to settle it: all cases where all point the claim's way, else the one that points most against it."""
     if weakest.estimate < 0:
-        return samples_needed(weakest.estimate, weakest.standard_error, weakest.n, ALPHA / len(findings))
-    each_needs = [samples_needed(each.estimate, each.standard_error, each.n, ALPHA) for each in findings]
+        return samples_needed(weakest.estimate, weakest.standard_error, weakest.n, ALPHA / len(results))
+    each_needs = [samples_needed(each.estimate, each.standard_error, each.n, ALPHA) for each in results]
     return None if None in each_needs else max(needs for needs in each_needs if needs is not None)
 
 
 def _reason(
     claim: Claim,
-    seen: ClaimEvidence,
+    evidence: ClaimEvidence,
     shown: ClaimResult,
     outcome: Outcome,
     needed: int | None,
     lacking: Sequence[str],
     scale: Scale,
 ) -> str:
-    where = f"On {', '.join(seen.models)}"
+    where = f"On {', '.join(evidence.models)}"
     if scale == "mini":
         where += f" (scale=mini), which says nothing of {' and '.join(claim.models) or 'other models'}"
-    holding = sum(each.low >= 0 for each in seen.findings)
-    total = len(seen.findings)
+    holding = sum(each.low >= 0 for each in evidence.results)
+    total = len(evidence.results)
     decisive = f"{shown.label}: {shown.estimate:+.4g} [{shown.low:+.3g}, {shown.high:+.3g}], {shown.n} samples"
     sentences = [
         {
@@ -143,10 +143,10 @@ def _reason(
     ]  # fmt: skip
     if needed is not None and needed > shown.n:
         sentences.append(f"About {needed:,} samples would settle it.")
-    if seen.notes:
-        sentences.append(f"Stands in for the paper's setting: {'; '.join(dict.fromkeys(seen.notes))}.")
-    if seen.absent:
-        sentences.append(f"Not measured on {', '.join(seen.absent)}.")
+    if evidence.notes:
+        sentences.append(f"Stands in for the paper's setting: {'; '.join(dict.fromkeys(evidence.notes))}.")
+    if evidence.absent:
+        sentences.append(f"Not measured on {', '.join(evidence.absent)}.")
     if lacking:
         sentences.append(f"Not measured: {_listed(lacking)}.")
     if claim.remark:

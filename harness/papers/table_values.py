@@ -1,4 +1,4 @@
-"""What a printed metric is in our rows: a number with its 95 % interval, in the paper's own unit."""
+"""The value of a printed metric in our rows or diagnostics, with its 95 % interval, in the paper's unit."""
 
 from __future__ import annotations
 
@@ -12,24 +12,30 @@ import pandas as pd
 
 from harness.analysis.statistics import Floats, Interval, expanded_tail, mean_interval, perplexity_interval
 from harness.papers import published
-from harness.papers.cell_lookup import Answer, NoAnswerError
-from harness.papers.comparisons import Stratum, resample, stratum
+from harness.papers.cell_index import CellRows
+from harness.papers.claim_verdicts import Scale
 from harness.papers.figures.canvas import NotDrawnError as NothingStoredError
-from harness.papers.figures.figure_data import FigureData, gathered
-from harness.papers.published import metrics, presets
-from harness.papers.row_index import CellRows
-from harness.papers.table_layouts import Printed
-from harness.papers.verdicts import Scale
+from harness.papers.figures.figure_data import FigureData, load_figure_data
+from harness.papers.paired_bootstrap import Stratum, build_stratum, resample
+from harness.papers.published import presets, row_metrics
+from harness.papers.table_cells import MatchingCells, NoValueError
+from harness.papers.table_layouts import PrintedNumber
 from harness.store.store import Store
 
 PER_UNIT = {"points": 100.0, "percent": 100.0}  # our scores are in [0, 1]
 GIGABYTE = 1e9
-BINS = {"le_2K": (0, 2000), "2K_4K": (2000, 4000), "4K_6K": (4000, 6000), "6K_8K": (6000, 8000), "ge_8K": (8000, 1e12)}
+LENGTH_BINS = {
+    "le_2K": (0, 2000),
+    "2K_4K": (2000, 4000),
+    "4K_6K": (4000, 6000),
+    "6K_8K": (6000, 8000),
+    "ge_8K": (8000, 1e12),
+}
 
 
 @dataclass(frozen=True)
 class MeasuredValue:
-    """``value`` with its interval (NaN where the samples give none) over ``n`` samples. ``notes``: what stands in."""
+    """``value`` with its 95 % interval (NaN where the samples give none) over ``n`` samples. ``notes``: "a for b"."""
 
     value: float
     low: float
@@ -38,50 +44,50 @@ class MeasuredValue:
     notes: tuple[str, ...] = ()
 
 
-def measured(metric: str, unit: str, at: Mapping[str, str], answer: Answer, mini: bool) -> MeasuredValue:
-    """The quantity of one place. Raises `GapError` where rows cannot have it, or have not."""
-    if metric in _ELSEWHERE:
-        raise NoAnswerError(_ELSEWHERE[metric])
+def measured_value(metric: str, unit: str, at: Mapping[str, str], match: MatchingCells, mini: bool) -> MeasuredValue:
+    """Our value of one printed number. Raises `NoValueError` where rows cannot have it, or do not."""
+    if metric in _NOT_IN_ROWS:
+        raise NoValueError(_NOT_IN_ROWS[metric])
     scale = PER_UNIT.get(unit, 1.0)
     if metric in _OF_ROWS:
-        return _OF_ROWS[metric](answer, at)
+        return _OF_ROWS[metric](match, at)
     if metric in ("ppl", "ppl_delta"):
-        return _perplexity(answer, metric == "ppl_delta")
+        return _perplexity(match, metric == "ppl_delta")
     if metric == "rouge_geomean":
-        return _geometric(answer, mini, scale)
-    return _score(metric, answer, mini, scale)
+        return _geometric(match, mini, scale)
+    return _score(metric, match, mini, scale)
 
 
-def _score(metric: str, answer: Answer, mini: bool, scale: float) -> MeasuredValue:
+def _score(metric: str, match: MatchingCells, mini: bool, scale: float) -> MeasuredValue:
     """The mean score; over several tasks the plain mean of theirs, as the papers average."""
     parts: list[Interval] = []
     notes: list[str] = []
-    for cell in answer.cells:
-        name = _metric(metric, cell, mini, notes)
-        parts.append(_mean(cell, cell.scores[name]))
-    return _scaled(_average(parts), scale, notes)
+    for cell in match.cells:
+        name = _metric_in_rows(metric, cell, mini, notes)
+        parts.append(_cell_mean(cell, cell.scores[name]))
+    return _scaled(_task_average(parts), scale, notes)
 
 
-def _metric(metric: str, cell: CellRows, mini: bool, notes: list[str]) -> str:
-    own = [cell.metric if each == "first" else each for each in metrics(metric)]
-    options = [*own, *(published.stand_in_metrics(metric) if mini else ())]
+def _metric_in_rows(metric: str, cell: CellRows, mini: bool, notes: list[str]) -> str:
+    own = [cell.metric if each == "first" else each for each in row_metrics(metric)]
+    options = [*own, *(published.proxy_metrics(metric) if mini else ())]
     name = next((each for each in options if each in cell.scores), "")
     if not name:
-        raise NoAnswerError(
-            f"The rows of {cell.task} have no {options[0] if options else metric}.{_OPTIONAL.get(metric, '')}"
+        raise NoValueError(
+            f"The rows of {cell.task} have no {options[0] if options else metric}.{_HOW_TO_SCORE.get(metric, '')}"
         )
     if name not in own:
         notes.append(f"{name} for {metric}")
     return name
 
 
-def _mean(cell: CellRows, values: pd.Series) -> Interval:
+def _cell_mean(cell: CellRows, values: pd.Series) -> Interval:
     groups, weights = cell.clusters.loc[values.index], cell.samples["weight"].astype(float).loc[values.index]
     return mean_interval(values.to_numpy(float), groups.to_numpy(str), weights.to_numpy(float))
 
 
-def _average(parts: Sequence[Interval]) -> Interval:
-    """Tasks are independent, so half-widths add in squares."""
+def _task_average(parts: Sequence[Interval]) -> Interval:
+    """The plain mean of tasks. Tasks are independent, so half-widths add in squares."""
     if len(parts) == 1:
         return parts[0]
     mean = sum(each.mean for each in parts) / len(parts)
@@ -96,38 +102,38 @@ def _scaled(found: Interval, scale: float, notes: Sequence[str]) -> MeasuredValu
     )
 
 
-def _geometric(answer: Answer, mini: bool, scale: float) -> MeasuredValue:
-    """The geometric mean of the mean ROUGE-1, 2 and L; at scale=mini of those that there are."""
+def _geometric(match: MatchingCells, mini: bool, scale: float) -> MeasuredValue:
+    """The geometric mean of the mean ROUGE-1, 2 and L; at scale=mini of those that the rows have."""
     notes: list[str] = []
-    (cell,) = answer.cells
+    (cell,) = match.cells
     found: dict[str, pd.Series] = {}
     for metric in ("rouge1", "rouge2", "rougeL"):
         try:
-            found[metric] = cell.scores[_metric(metric, cell, mini, notes)]
-        except NoAnswerError:
+            found[metric] = cell.scores[_metric_in_rows(metric, cell, mini, notes)]
+        except NoValueError:
             if not mini:
                 raise
     if not found:
-        raise NoAnswerError(f"The rows of {cell.task} have no ROUGE.")
+        raise NoValueError(f"The rows of {cell.task} have no ROUGE.")
     if len(found) < 3:
         notes.append(f"{', '.join(found)} alone for the geometric mean of three")
-    own = stratum(cell.task, [found], cell.samples["weight"].astype(float), cell.samples["document"])
+    own = build_stratum(cell.task, [found], cell.samples["weight"].astype(float), cell.samples["document"])
     return _resampled([own], lambda scores: np.asarray(scores[..., 0, 0]), scale, notes)
 
 
-def _perplexity(answer: Answer, above_dense: bool) -> MeasuredValue:
-    """exp of the token-weighted mean of nats; above dense: a difference of perplexities over the same text."""
-    (cell,) = answer.cells
+def _perplexity(match: MatchingCells, above_dense: bool) -> MeasuredValue:
+    """exp of the token-weighted mean of nats; ``above_dense``: minus the perplexity of dense over the same text."""
+    (cell,) = match.cells
     if "nll" not in cell.scores:
-        raise NoAnswerError(f"The rows of {cell.task} have no nll.")
+        raise NoValueError(f"The rows of {cell.task} have no nll.")
     nats, weights = cell.scores["nll"], cell.samples["weight"].astype(float)
     if not above_dense:
         found = perplexity_interval(nats.to_numpy(float), weights.to_numpy(float), cell.clusters.to_numpy(str))
         return _scaled(found, 1.0, ())
-    if not answer.dense:
-        raise NoAnswerError(f"Not measured: there are no rows of dense on {cell.task} to take the gap from.")
-    pair = [{"nll": nats}, {"nll": answer.dense[0].scores["nll"]}]
-    own = stratum(cell.task, pair, weights, cell.samples["document"])
+    if not match.dense:
+        raise NoValueError(f"Not measured: there are no rows of dense on {cell.task} to take the gap from.")
+    pair = [{"nll": nats}, {"nll": match.dense[0].scores["nll"]}]
+    own = build_stratum(cell.task, pair, weights, cell.samples["document"])
     return _resampled([own], lambda s: np.asarray(np.exp(s[..., 0, 0]) - np.exp(s[..., 0, 1])), 1.0, ())
 
 
@@ -145,35 +151,33 @@ def _resampled(
     return MeasuredValue(scale * value, scale * low, scale * high, n, tuple(dict.fromkeys(notes)))
 
 
-def _of_samples(answer: Answer, values: Callable[[CellRows], pd.Series]) -> MeasuredValue:
+def _of_samples(match: MatchingCells, values: Callable[[CellRows], pd.Series]) -> MeasuredValue:
     parts = []
-    for cell in answer.cells:
+    for cell in match.cells:
         own = values(cell)
         parts.append(mean_interval(own.to_numpy(float), cell.clusters.loc[own.index].to_numpy(str)))
-    return _scaled(_average(parts), 1.0, ())
+    return _scaled(_task_average(parts), 1.0, ())
 
 
-def _coverage(answer: Answer, at: Mapping[str, str], drop: float) -> MeasuredValue:
-    return _of_samples(answer, lambda cell: 100 * (cell.samples["coverage"].astype(float) - drop))
+def _coverage(match: MatchingCells, at: Mapping[str, str], drop: float) -> MeasuredValue:
+    return _of_samples(match, lambda cell: 100 * (cell.samples["coverage"].astype(float) - drop))
 
 
-def _gigabytes(answer: Answer, at: Mapping[str, str]) -> MeasuredValue:
-    return _of_samples(answer, lambda cell: _bytes(cell) / GIGABYTE)
+def _gigabytes(match: MatchingCells, at: Mapping[str, str]) -> MeasuredValue:
+    return _of_samples(match, lambda cell: _bytes(cell) / GIGABYTE)
 
 
-def _compression(answer: Answer, at: Mapping[str, str]) -> MeasuredValue:
-    """KeyDiff: the share of a prompt that the budget holds. HashEvict: the share of the dense cache that is gone."""
+def _compression(match: MatchingCells, at: Mapping[str, str]) -> MeasuredValue:
+    """KeyDiff: the budget as a share of the prompt. HashEvict: the share of the dense cache that is saved."""
     if at["method"] == "none":
-        return _of_samples(answer, _held)
-    if not answer.dense:
-        raise NoAnswerError(
-            f"Not measured: there are no rows of dense on {answer.cells[0].task} to compare memory with."
-        )
-    dense = {cell.task: _bytes(cell) for cell in answer.dense}
-    return _of_samples(answer, lambda cell: (1 - _bytes(cell) / dense[cell.task]).dropna())
+        return _of_samples(match, _budget_share)
+    if not match.dense:
+        raise NoValueError(f"Not measured: there are no rows of dense on {match.cells[0].task} to compare memory with.")
+    dense = {cell.task: _bytes(cell) for cell in match.dense}
+    return _of_samples(match, lambda cell: (1 - _bytes(cell) / dense[cell.task]).dropna())
 
 
-def _held(cell: CellRows) -> pd.Series:
+def _budget_share(cell: CellRows) -> pd.Series:
     return (cell.samples["slots_requested"] / cell.samples["prompt_tokens"]).clip(upper=1.0)
 
 
@@ -181,23 +185,25 @@ def _bytes(cell: CellRows) -> pd.Series:
     return cell.samples["kv_bytes"].astype(float) + cell.samples["state_bytes"].astype(float)
 
 
-def _count(answer: Answer, at: Mapping[str, str]) -> MeasuredValue:
-    """Prompts of a length; a count has no interval. Lengths are in the tokens of the model at hand."""
-    lengths = answer.cells[0].samples["prompt_tokens"]
-    low, high = BINS.get(at["length_bin"], (0, 1e12))
+def _prompt_count(match: MatchingCells, at: Mapping[str, str]) -> MeasuredValue:
+    """The number of prompts in a length bin; a count has no interval. Lengths are in tokens of the measured model."""
+    lengths = match.cells[0].samples["prompt_tokens"]
+    low, high = LENGTH_BINS.get(at["length_bin"], (0, 1e12))
     count = int(((lengths > low) & (lengths <= high)).sum())
     return MeasuredValue(count, math.nan, math.nan, len(lengths))
 
 
-_OF_ROWS: Mapping[str, Callable[[Answer, Mapping[str, str]], MeasuredValue]] = {
+_OF_ROWS: Mapping[str, Callable[[MatchingCells, Mapping[str, str]], MeasuredValue]] = {
     "coverage_pct": partial(_coverage, drop=0.0),
     "coverage_drop_pct": partial(_coverage, drop=1.0),
     "cache_gb": _gigabytes,
     "compression_ratio": _compression,
-    "count": _count,
+    "count": _prompt_count,
 }
-_CLOCK = "A time on the authors' machine and code; what our engine needs is measured beside it, with its conditions."
-_OPTIONAL = {
+_CLOCK_REASON = (
+    "A time on the authors' machine and code; what our engine needs is measured beside it, with its conditions."
+)
+_HOW_TO_SCORE = {
     **dict.fromkeys(
         ("bertscore_f1", "bertscore_precision", "bertscore_recall"), " BERTScore needs a model: task.bert=<folder>."
     ),
@@ -206,14 +212,14 @@ _OPTIONAL = {
         " A judge needs task.judge, OPENAI_BASE_URL and OPENAI_API_KEY; GPT-4 cannot be pinned to a version.",
     ),
 }
-_ELSEWHERE = {
-    **{f"tokens_per_s_{name}": _CLOCK for name in ("prefill", "decode", "total")},
-    "seconds": _CLOCK,
+_NOT_IN_ROWS = {
+    **{f"tokens_per_s_{name}": _CLOCK_REASON for name in ("prefill", "decode", "total")},
+    "seconds": _CLOCK_REASON,
     "flops_ratio": "A ratio of formulas, which follows from sizes and not from rows; ours is counted beside it.",
 }
 
 
-# Printed numbers from inside the model: stored diagnostics instead of scores.
+# Printed numbers that are not scores: values of stored diagnostics.
 
 
 Frames = Callable[[FigureData, Mapping[str, str], Sequence[str]], pd.Series]
@@ -221,7 +227,7 @@ Frames = Callable[[FigureData, Mapping[str, str], Sequence[str]], pd.Series]
 
 @dataclass(frozen=True)
 class DiagnosticLookup:
-    """The stored diagnostics of one paper at one scale; what belongs to an item is gathered once."""
+    """Values of stored diagnostics of one paper at one scale; the data of an item is loaded once."""
 
     paper: str
     rows: pd.DataFrame
@@ -229,24 +235,24 @@ class DiagnosticLookup:
     scale: Scale
     _known: dict[str, FigureData] = field(default_factory=dict)
 
-    def measured(self, item: str, place: Printed) -> MeasuredValue | None:
-        """The number of a place; None where its metric is not one of a diagnostic.
+    def measured(self, item: str, number: PrintedNumber) -> MeasuredValue | None:
+        """Our value of a printed number; None where its metric is not that of a diagnostic.
 
-        Its interval resamples prompts. Raises `GapError` where nothing is stored.
+        Its interval resamples prompts. Raises `NoValueError` where nothing is stored.
         """
-        metric = place.at["metric"]
+        metric = number.at["metric"]
         if metric not in _DIAGNOSTICS:
             return None
         diagnostic, values, of_item = _DIAGNOSTICS[metric]
         try:
             material = self._material(of_item or item)
             if material.wanted.scale != self.scale:
-                raise NoAnswerError(f"The stored diagnostics are of scale={material.wanted.scale}.")
-            own = values(material, place.at, presets(self.paper, place.at["method"], place.note))
+                raise NoValueError(f"The stored diagnostics are of scale={material.wanted.scale}.")
+            own = values(material, number.at, presets(self.paper, number.at["method"], number.note))
         except NothingStoredError as nothing:
-            raise NoAnswerError(f"No score of samples. {nothing}") from None
+            raise NoValueError(f"No score of samples. {nothing}") from None
         if own.empty:
-            raise NoAnswerError(f"The stored diagnostics '{diagnostic}' have no value for this place.")
+            raise NoValueError(f"The stored diagnostics '{diagnostic}' have no value for this place.")
         prompts = own.index.nunique()
         if metric == "pearson_std":
             return MeasuredValue(float(own.std()), math.nan, math.nan, prompts)
@@ -255,7 +261,7 @@ class DiagnosticLookup:
 
     def _material(self, item: str) -> FigureData:
         if item not in self._known:
-            self._known[item] = gathered(self.paper, item, self.rows, self.store)
+            self._known[item] = load_figure_data(self.paper, item, self.rows, self.store)
         return self._known[item]
 
 
@@ -274,7 +280,7 @@ def _ranks(material: FigureData, at: Mapping[str, str], policies: Sequence[str])
 
 
 def _attention(material: FigureData, at: Mapping[str, str], policies: Sequence[str]) -> pd.Series:
-    """Of one policy, the mean over heads and queries of passes in which something is hidden; one value per prompt."""
+    """Of one policy: the mean over heads and queries of passes after an eviction; one value per prompt."""
     frame = material.internals("attention_loss")
     hidden = frame[frame["policy"].isin(policies) & (frame["evicted"] > 0)]
     sums = hidden.assign(loss=hidden["loss"] * hidden["queries"]).groupby("sample_id")[["loss", "queries"]].sum()

@@ -1,0 +1,114 @@
+"""Rows of time, memory and FLOP, as ``python -m scripts.efficiency`` stores them: one file per run."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+
+import pandas as pd
+
+from harness.papers.measured_tables import NotMeasuredError, Value
+from harness.report.run_facts import readable
+
+FOLDER = "efficiency"
+CONDITIONS = ("model", "scale", "dtype", "threads", "git", "versions", "hardware", "device", "created")
+# What a row says: the case, and one quantity of it with the smallest and the largest over the rounds.
+CASE = ("item", "policy", "prompt", "block_size", "prompt_tokens", "new_tokens", "budget_slots", "budget")
+COLUMNS = (*CASE, "quantity", "unit", "value", "low", "high", "repeats", *CONDITIONS)
+
+
+def save_rows(rows: pd.DataFrame, results: Path) -> Path:
+    """Write one run under a name that says when and what it is. Raises ValueError for rows outside of the schema."""
+    if missing := set(COLUMNS) ^ set(rows.columns):
+        raise ValueError(f"Rows of costs have exactly the columns of docs/results-schema.md; these differ: {missing}.")
+    buffer = io.BytesIO()
+    rows[list(COLUMNS)].to_parquet(buffer, index=False)
+    day = str(rows["created"].iloc[0]).replace(":", "").replace("+0000", "Z")
+    target = results / FOLDER / f"{day}-{hashlib.sha256(buffer.getvalue()).hexdigest()[:12]}.parquet"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_suffix(".part")
+    partial.write_bytes(buffer.getvalue())
+    return partial.replace(target)
+
+
+def newest_rows(results: Path, item: str, model: str = "") -> pd.DataFrame:
+    """The rows of one item, all from the newest run that has it. Raises `NotMeasuredError` where none has."""
+    for path in sorted((results / FOLDER).glob("*.parquet"), reverse=True):
+        rows = pd.read_parquet(path)
+        rows = rows[rows["item"] == item]
+        if not rows.empty and (not model or set(rows["model"]) == {model}):
+            return rows.reset_index(drop=True)
+    raise NotMeasuredError(
+        f"Not measured: no run of costs in {results / FOLDER} has {item}; python -m scripts.efficiency measures it."
+    )
+
+
+def run_conditions(rows: pd.DataFrame) -> tuple[str, ...]:
+    """Where and how the rows of one run came about, as sentences."""
+    first = rows.iloc[0]
+    rounds = (
+        f"{first['repeats']:d} rounds in which every case ran once" if "seconds" in "".join(rows["quantity"]) else ""
+    )
+    return tuple(
+        filter(
+            None,
+            (
+                f"Model {first['model']}, {first['dtype']}, one row at a time, random tokens.",
+                f"{first['device']}, {first['threads']} threads, {readable(str(first['hardware']))}.",
+                f"Times are medians of {rounds}, dense among them." if rounds else "",
+                f"Measured {first['created']} at commit {first['git'] or 'unknown'}; {first['versions']}.",
+            ),
+        )
+    )
+
+
+# Single values of stored rows.
+
+
+KIBI = 1024.0
+
+
+def rows_of_policy(rows: pd.DataFrame, policy: str) -> pd.DataFrame:
+    """The rows of one policy. Raises `NotMeasuredError` where there are none."""
+    found = rows[rows["policy"] == policy]
+    if found.empty:
+        raise NotMeasuredError(
+            f"Not measured: the run of costs has no {policy}; python -m scripts.efficiency measures it."
+        )
+    return found
+
+
+def value_of(rows: pd.DataFrame, quantity: str, new: int | None = None) -> float:
+    """The first value of a quantity, with ``new`` tokens where that matters."""
+    found = rows[rows["quantity"] == quantity]
+    found = found if new is None else found[found["new_tokens"] == new]
+    return float(found["value"].iloc[0])
+
+
+def block_cost(rows: pd.DataFrame, policy: str, size: tuple[int, int]) -> tuple[float, float]:
+    """Operations and seconds of a block at N slots and B tokens."""
+    part = rows_of_policy(rows[(rows["budget_slots"] == size[0]) & (rows["block_size"] == size[1])], policy)
+    return value_of(part, "block_operations"), value_of(part, "block_seconds")
+
+
+def speed_line(name: str, part: pd.DataFrame, dense: pd.DataFrame) -> tuple[Value, ...]:
+    """Name, prompt tokens/s, of dense, new tokens/s, of dense, K and V in KiB, state in KiB, of dense's memory."""
+    tokens, new = largest(part, "prompt_tokens"), int(part["new_tokens"].max())
+    prefill, decode = value_of(part, "prefill_seconds"), value_of(part, "decode_seconds", new)
+    kept, state = value_of(part, "kv_bytes"), value_of(part, "state_bytes")
+    return (
+        name, tokens / prefill, value_of(dense, "prefill_seconds") / prefill,
+        new / decode, value_of(dense, "decode_seconds", new) / decode,
+        kept / KIBI, state / KIBI, (kept + state) / value_of(dense, "kv_bytes"),
+    )  # fmt: skip
+
+
+def largest(rows: pd.DataFrame, column: str) -> int:
+    """The largest number of a column."""
+    return int(rows[column].max())
+
+
+def regimes_text(rows: pd.DataFrame) -> str:
+    """The prompt regimes of the rows, in words."""
+    return ", ".join(dict.fromkeys(rows["prompt"]))

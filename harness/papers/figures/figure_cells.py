@@ -1,0 +1,75 @@
+"""The cells of an item's experiment file (``conf/exp/<paper>/<item>.yaml``), by the labels of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+import tasks
+from harness.config.budget import Budget
+from harness.config.experiments import CONF, grid_points
+from harness.errors import UserError
+
+SCALES = ("full", "mini")
+KEY = ("policy", "task", "budget", "share_of", "prompt", "block_size")
+
+
+@dataclass(frozen=True)
+class FigureCells:
+    """The cells of one item at one scale, in the order of its grids."""
+
+    scale: str
+    models: tuple[str, ...]
+    keys: tuple[tuple[Any, ...], ...]  # values of `KEY`
+
+    def values(self, name: str) -> tuple[Any, ...]:
+        """What occurs under one name of `KEY`, each once."""
+        return tuple(dict.fromkeys(key[KEY.index(name)] for key in self.keys))
+
+
+def experiment_name(item: str) -> str:
+    """``Figure 8a`` as its file is called: ``figure_8a``."""
+    return item.lower().replace(" ", "_")
+
+
+@cache
+def figure_cells(paper: str, item: str, scale: str) -> FigureCells:
+    """The cells of ``conf/exp/<paper>/<item>.yaml``; none where the file has no grid at this scale."""
+    grids: Any = OmegaConf.to_container(OmegaConf.load(CONF / "exp" / paper / f"{experiment_name(item)}.yaml"))
+    try:
+        found = grid_points(grids["grids"], scale)
+    except UserError:
+        found = []
+    models = dict.fromkeys(str(point.get("model", "testbed")) for point in found)
+    return FigureCells(scale, tuple(models), tuple(_point_key(point) for point in found))
+
+
+def _point_key(point: Mapping[str, Any]) -> tuple[Any, ...]:
+    budget = Budget.parse(point["budget"], point.get("budget_of", "prompt"))
+    prompt = point["prompt"]
+    return (
+        str(point.get("policy.name", point["policy"])),
+        task_label(str(point["task"])),
+        budget.label,
+        budget.share_of if budget.share else "",
+        prompt,
+        point["block_size"] if prompt == "blocked" else 0,
+    )
+
+
+@cache
+def task_label(name: str) -> str:
+    """What rows call the task that is chosen by ``task=<name>``."""
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        config: Any = OmegaConf.to_container(compose("config", overrides=[f"task={name}"]), resolve=True)
+    return tasks.build(config["task"].pop("name"), **config["task"]).label
+
+
+def plain_task(task: str) -> str:
+    """A task's label without the remark that its rows are synthetic."""
+    return str(task).partition(" ")[0]

@@ -1,0 +1,137 @@
+"""All policies at equal realised bytes.
+
+A budget is what a policy is asked for; K, V and state at their largest are what it takes. Each policy is run at
+budgets on both sides of the compared size and read at a mixture of the two: the share of prompts that get the larger
+budget is what makes its mean bytes the compared ones. Nothing is extrapolated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from harness.analysis.statistics import Interval
+from harness.papers.comparison_rows import (
+    SCOPE,
+    comparable_rows,
+    format_interval,
+    mean_difference,
+    mean_score,
+    not_measured,
+    on_common_samples,
+    regime_text,
+    row_conditions,
+)
+from harness.papers.measured_tables import MeasuredTable, Value
+from harness.papers.published import PAPERS, name_map
+
+COMPARED_SIZE = 0.25  # of the dense cache's bytes
+FEWEST_POLICIES = 5  # policies in a board
+
+
+@dataclass(frozen=True)
+class LeaderboardLine:
+    """One policy in one regime at the compared size, over the samples of all its cells."""
+
+    policy: str
+    prompt: str
+    budgets: str
+    score: Interval
+    to_dense: Interval | None
+    reference: bool
+
+
+def leaderboards(rows: pd.DataFrame, compared: float = COMPARED_SIZE) -> list[MeasuredTable]:
+    """One board for each task on which enough policies can be read at ``compared`` of the dense bytes."""
+    own = comparable_rows(rows, "leaderboard")
+    own = own[own["of_dense"].notna() & (own["prompt"] != "simulated")]
+    boards = (_leaderboard(part, compared) for _, part in own.groupby(list(SCOPE), sort=False))
+    found = [board for board in boards if board is not None]
+    if not found:
+        raise not_measured("leaderboard")
+    return found
+
+
+def _leaderboard(part: pd.DataFrame, compared: float) -> MeasuredTable | None:
+    dense = part[part["dense"]].drop_duplicates("sample_id")
+    standings, outside = [], []
+    for (policy, *_), cells in part[~part["dense"]].groupby(["policy", "prompt", "block_size"], sort=True):
+        found = _policy_line(str(policy), cells, dense, compared)
+        if found:
+            standings.append(found)
+        else:
+            low, high = cells.groupby("setting")["of_dense"].mean().agg(["min", "max"])
+            outside.append(f"{policy} ({regime_text(cells)}: {100 * low:.0f} to {100 * high:.0f} %)")
+    ranked = sorted((each for each in standings if not each.reference), key=lambda each: -each.score.mean)
+    if len({each.policy for each in ranked}) < FEWEST_POLICIES:
+        return None
+    task = str(part["task"].iloc[0])
+    lines = [
+        ("", "dense", "", "all", "", format_interval(mean_score(dense)), "", len(dense)),
+        *(_table_line("", each) for each in standings if each.reference),
+        *(_table_line(f"{1 + sum(other.score.mean > each.score.mean for other in ranked)}", each) for each in ranked),
+    ]
+    left_out = f" Not run on both sides of that size, and so without a place: {'; '.join(outside)}." if outside else ""
+    return MeasuredTable(
+        name=f"leaderboard-{task.replace('/', '-').replace(' ', '-')}",
+        title=f"All policies at equal realised bytes: {task}",
+        caption=f"Every policy holds {100 * compared:.0f} % of the dense cache's bytes on average: K, V and its own "
+        "state, at their largest, generated tokens included. It is read at a mixture of the two budgets beside that "
+        "size: so many prompts get the larger one that the mean is met. One-shot policies hold the whole prompt "
+        f"before they compress it, which is not counted here.{left_out}",
+        conditions=row_conditions(part),
+        columns=("rank", "policy", "papers", "prompt", "budgets mixed", "score", "to dense", "samples"),
+        lines=tuple(lines),
+    )
+
+
+def _table_line(rank: str, each: LeaderboardLine) -> tuple[Value, ...]:
+    gap = format_interval(each.to_dense, signed=True) if each.to_dense else ""
+    papers = ", ".join(_papers_of(each.policy))
+    return rank, each.policy, papers, each.prompt, each.budgets, format_interval(each.score), gap, each.score.n
+
+
+def _papers_of(policy: str) -> list[str]:
+    """Papers whose tables have a method that this preset stands for."""
+    methods = name_map()["methods"]
+    return [paper for paper in PAPERS if any(policy in (found or ()) for found in methods[paper].values())]
+
+
+def _policy_line(policy: str, cells: pd.DataFrame, dense: pd.DataFrame, compared: float) -> LeaderboardLine | None:
+    """None where no two cells (or one) enclose the compared size."""
+    sized = sorted(_cell_sizes(cells), key=lambda each: each[0])
+    below = [each for each in sized if each[0] <= compared]
+    above = [each for each in sized if each[0] >= compared]
+    if not below or not above:
+        return None
+    (small, low), (large, high) = below[-1], above[0]
+    share = 0.0 if large == small else (compared - small) / (large - small)
+    ends = on_common_samples([low, high])
+    if ends[0].empty:
+        return None
+    score = _mixed_interval([mean_score(each) for each in ends], share)
+    top = dense[dense["sample_id"].isin(set(ends[0]["sample_id"]))].sort_values("sample_id")
+    to_dense = (
+        _mixed_interval([mean_difference(each, top) for each in ends], share) if len(top) == len(ends[0]) else None
+    )
+    mixed = f"{100 * (1 - share):.0f} % at {_budget_text(low)}, {100 * share:.0f} % at {_budget_text(high)}"
+    return LeaderboardLine(policy, regime_text(cells), mixed, score, to_dense, bool(cells["reference"].iloc[0]))
+
+
+def _mixed_interval(ends: Sequence[Interval], share: float) -> Interval:
+    """The mixture's mean, with ends of its interval mixed alike: never narrower than the samples allow, for the two
+    cells err together at worst."""
+    (first, second), rest = ends, 1 - share
+    low, high = (rest * getattr(first, end) + share * getattr(second, end) for end in ("low", "high"))
+    return Interval(rest * first.mean + share * second.mean, low, high, first.n, first.n_clusters)
+
+
+def _cell_sizes(cells: pd.DataFrame) -> Iterator[tuple[float, pd.DataFrame]]:
+    for _, cell in cells.groupby("setting", sort=True):
+        yield float(cell["of_dense"].mean()), cell
+
+
+def _budget_text(cell: pd.DataFrame) -> str:
+    return f"{cell['budget'].iloc[0]} ({100 * cell['of_dense'].mean():.0f} % of dense)"

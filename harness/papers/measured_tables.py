@@ -1,0 +1,56 @@
+"""A table of our own measurements: lines under columns, and the conditions they were measured under."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from harness.errors import UserError
+
+Value = str | int | float | None  # None: there is nothing to say; NaN: it was asked for and is not a number
+
+
+@dataclass(frozen=True)
+class MeasuredTable:
+    """Lines under columns, with what a reader must know to use them.
+
+    ``name``: for file names, unique within its item (``keydiff-scoring``). ``conditions``: sentences, never empty.
+    ``columns``: titles with their units; the first column names the line. ``lines``: one value for each column.
+    """
+
+    name: str
+    title: str
+    caption: str
+    conditions: tuple[str, ...]
+    columns: tuple[str, ...]
+    lines: tuple[tuple[Value, ...], ...]
+
+    def __post_init__(self) -> None:
+        if not self.conditions:
+            raise ValueError(f"Table '{self.name}' says nothing about its conditions: a number without them is no use.")
+        for line in self.lines:
+            if len(line) != len(self.columns):
+                raise ValueError(
+                    f"A line of table '{self.name}' has {len(line)} values for {len(self.columns)} columns."
+                )
+
+    def texts(self) -> tuple[tuple[str, ...], ...]:
+        """The lines as a page shows them; the numbers themselves, for a CSV, are in ``lines``."""
+        return tuple(tuple(text_of(value) for value in line) for line in self.lines)
+
+
+def text_of(value: Value) -> str:
+    """Three significant digits, thousands with commas; a dash for what is not a number, nothing for None."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and not math.isfinite(value):
+        return "–"
+    if value == 0 or 1e-3 <= abs(value) < 1000:
+        return f"{value:,d}" if isinstance(value, int) else f"{value:,.3g}"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.2e}"
+
+
+class NotMeasuredError(UserError):
+    """A table that cannot be made of what is stored. The message says why, and what would measure it."""

@@ -1,0 +1,91 @@
+"""Scores of the same samples in several cells, resampled together, so that differences between cells stay paired."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from harness.analysis.statistics import Floats
+
+RESAMPLES = 2_000
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """One task (or one value of an axis): what each cluster adds to the weighted sum of every cell and metric."""
+
+    name: str
+    totals: Floats  # (clusters, cells, metrics)
+    masses: Floats  # (clusters,)
+    samples: int
+
+    @property
+    def clusters(self) -> int:
+        """Independent units that are drawn again: samples, or documents that samples share."""
+        return len(self.masses)
+
+    def scores(self, counts: Floats) -> Floats:
+        """(draws, cells): weighted means where cluster c counts ``counts[:, c]`` times; geometric mean over metrics."""
+        sums = np.tensordot(counts, self.totals, axes=(1, 0))
+        means = sums / (counts @ self.masses)[:, None, None]
+        if means.shape[2] == 1:
+            return np.asarray(means[:, :, 0])
+        with np.errstate(divide="ignore"):  # a metric of zero makes the geometric mean zero
+            return np.asarray(np.exp(np.log(np.maximum(means, 0.0)).mean(axis=2)))
+
+
+def build_stratum(
+    name: str, cells: Sequence[Mapping[str, pd.Series]], weights: pd.Series, documents: pd.Series
+) -> Stratum:
+    """Pair the cells by sample: only samples that all of them have count.
+
+    ``cells`` are, for each cell, its metrics as series by ``sample_id``; ``weights`` and ``documents`` are series of
+    the first cell. A sample without a document is its own cluster. Raises ValueError where no sample is common.
+    """
+    common = weights.index
+    for cell in cells:
+        for series in cell.values():
+            common = common.intersection(series.index)
+    if common.empty:
+        raise ValueError(f"No sample of {name} is common to all cells.")
+    mass = weights.loc[common].to_numpy(float)
+    named = documents.loc[common].fillna("").astype(str)
+    groups = np.where(named == "", "sample " + common.astype(str), "document " + named)
+    _, index = np.unique(groups, return_inverse=True)
+    values = np.stack(
+        [np.stack([series.loc[common].to_numpy(float) for series in cell.values()], 1) for cell in cells], 1
+    )
+    totals = np.zeros((index.max() + 1, *values.shape[1:]))
+    np.add.at(totals, index, values * mass[:, None, None])
+    return Stratum(name, totals, np.bincount(index, weights=mass).astype(np.float64), len(common))
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """``once`` (strata, cells) as measured, ``often`` (draws, strata, cells) from resampled clusters."""
+
+    once: Floats
+    often: Floats
+
+
+def resample(strata: Sequence[Stratum], seed: int = 0) -> Resampled:
+    """A bootstrap over clusters within each stratum; all cells see the same draws, so differences stay paired."""
+    rng = np.random.default_rng(seed)
+    once, often = [], []
+    for each in strata:
+        even = np.full(each.clusters, 1 / each.clusters)
+        often.append(each.scores(rng.multinomial(each.clusters, even, size=RESAMPLES).astype(np.float64)))
+        once.append(each.scores(np.ones((1, each.clusters)))[0])
+    return Resampled(np.stack(once), np.stack(often, axis=1))
+
+
+def cluster_contributions(strata: Sequence[Stratum], weights: Floats, constant: float) -> Floats:
+    """What each cluster adds to ``mean over strata of (scores @ weights) + constant``; one metric only."""
+    parts = []
+    for each in strata:
+        added = each.totals[:, :, 0] @ weights + constant * each.masses
+        parts.append(added / each.masses.sum() / len(strata))
+    return np.concatenate(parts)

@@ -1,0 +1,172 @@
+"""The tables and figures of a paper's report in their order: what is shown for each, or why nothing is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from harness.papers import efficiency_tables
+from harness.papers.cell_index import CellIndex
+from harness.papers.claim_verdicts import Scale
+from harness.papers.comparison_tables import both_readings, oracle_gap, prompt_regimes, realised_budgets
+from harness.papers.figures.canvas import Drawing
+from harness.papers.figures.figure_cells import experiment_name
+from harness.papers.figures.figure_index import figure_or_reason as figure_slot
+from harness.papers.leaderboard import leaderboards
+from harness.papers.measured_tables import MeasuredTable, NotMeasuredError
+from harness.papers.paper_tables import PaperTable, PaperTables
+from harness.papers.published import FOLDER, PAPERS, paper_items
+from harness.store.store import Store
+
+FORMULA_TABLES = {("keydiff", "Table 4"): "keydiff_table4_complexity.md"}  # tables of formulas, as they are printed
+
+
+@dataclass(frozen=True)
+class ReportItem:
+    """One item. ``reason``: why there is nothing of ours; empty where there is.
+
+    ``formulas``: a printed table without numbers, as (headings, lines).
+    """
+
+    paper: str
+    name: str  # "Table 1"; a title of our own where the paper has no such item
+    shows: str
+    needs: str  # as in `harness.papers.published.paper_items`; empty for what only we show
+    table: PaperTable | None = None
+    drawing: Drawing | None = None
+    measured: Sequence[MeasuredTable] = ()
+    formulas: tuple[tuple[str, ...], tuple[tuple[str, ...], ...]] | None = None
+    reason: str = ""
+    remarks: tuple[str, ...] = field(default=())
+
+    @property
+    def slug(self) -> str:
+        """``table_1``: in file names and links."""
+        return experiment_name(self.name)
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """What a report is made of."""
+
+    results: Path
+    rows: pd.DataFrame
+    index: CellIndex
+    scale: Scale
+
+    @property
+    def store(self) -> Store:
+        """The store that the rows are from; diagnostics lie beside it."""
+        return Store(self.results / "runs")
+
+
+def report_items(paper: str, stored: ReportData) -> Iterator[ReportItem]:
+    """The items of ``items.csv`` in their order, then what only we show for this paper."""
+    tables = PaperTables(paper, stored.rows, stored.index, stored.store, stored.scale)
+    for line in paper_items(paper).to_dict("records"):
+        yield _paper_item(paper, {str(k): str(v) for k, v in line.items()}, tables, stored)
+    yield from our_items(paper, stored)
+
+
+def our_items(paper: str, stored: ReportData) -> Iterator[ReportItem]:
+    """What only we show: beside a paper's own items, and on the page ``paper=ours``."""
+    for name in extra_items(paper):
+        found, lacking = _tables_or_reason(paper, name, stored)
+        yield ReportItem(paper, name, "", "", measured=found, reason=lacking)
+
+
+def _paper_item(paper: str, line: Mapping[str, str], tables: PaperTables, stored: ReportData) -> ReportItem:
+    name = line["item"]
+    known = (paper, name, line["shows"], line["needs"])
+    if line["needs"] == "drawing":
+        return ReportItem(*known, reason="An illustration: there is nothing in it to measure.")
+    beside, lacking = _tables_or_reason(paper, name, stored)
+    if name.startswith("Figure"):
+        place = figure_slot(paper, name, stored.rows, stored.store)
+        table = tables.table(name)
+        reason = "" if place.drawing else place.reason
+        return ReportItem(*known, table=table, drawing=place.drawing, measured=beside, reason=reason)
+    table = tables.table(name)
+    formulas = _formulas(FORMULA_TABLES[paper, name]) if (paper, name) in FORMULA_TABLES else None
+    reason = ""
+    if table is not None and not table.has_ours and not beside:
+        reason = " ".join(dict.fromkeys(filter(None, (*table.reasons[:2], lacking))))
+    elif not beside:
+        reason = lacking or ("" if table else f"Nothing of ours: it needs {line['data_needed']}.")
+    return ReportItem(
+        *known, table=table, measured=beside, formulas=formulas, reason=reason, remarks=_remarks(paper, name)
+    )
+
+
+def _tables_or_reason(paper: str, name: str, stored: ReportData) -> tuple[Sequence[MeasuredTable], str]:
+    """What is measured beside scores, or the sentence that says why it is not there."""
+    try:
+        return measured_tables_of(paper, name, stored.rows, stored.results), ""
+    except NotMeasuredError as nothing:
+        return (), str(nothing)
+
+
+def _remarks(paper: str, name: str) -> tuple[str, ...]:
+    """What the head of the experiment file remarks."""
+    file = Path(__file__).parents[2] / "conf" / "exp" / paper / f"{experiment_name(name)}.yaml"
+    found: list[str] = []
+    inside = False
+    for text in file.read_text().splitlines() if file.exists() else []:
+        if text.startswith("# Remark:"):
+            inside = True
+            found.append(text.removeprefix("# Remark:").strip())
+        elif inside and text.startswith("#           "):
+            found[-1] += " " + text.lstrip("# ")
+        else:
+            inside = False
+    return tuple(found)
+
+
+def _formulas(file: str) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    lines = [line for line in (FOLDER / file).read_text().splitlines() if line.startswith("|")]
+    cells = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]
+    return cells[0], tuple(cells[2:])
+
+
+# The tables of our own measurements that belong to an item.
+
+
+OURS_PAGE = "ours"
+SPEED_ITEM = "Speed and memory"  # of a paper's methods on our machine, beyond what it prints
+_EFFICIENCY_TABLES: Mapping[tuple[str, str], Callable[[Path], MeasuredTable]] = {
+    ("keydiff", "Table 4"): efficiency_tables.keydiff_table_4,
+    ("caote", "Table 6"): efficiency_tables.caote_table_6,
+    ("caote", "Table 7"): efficiency_tables.caote_table_7,
+    ("hashevict", "Table 1"): efficiency_tables.hashevict_table_1,
+    ("kvec", "Table 8"): efficiency_tables.kvec_table_8,
+    ("kvec", "Table 9"): efficiency_tables.kvec_table_9,
+    **{(paper, SPEED_ITEM): partial(efficiency_tables.throughput_table, paper) for paper in PAPERS},
+}
+_OUR_TABLES: Mapping[str, Callable[[pd.DataFrame], Sequence[MeasuredTable]]] = {
+    "Leaderboard": leaderboards,
+    "Oracle gap": lambda rows: [oracle_gap(rows)],
+    "Realised budget": lambda rows: [realised_budgets(rows)],
+    "Prompt regimes": lambda rows: [prompt_regimes(rows)],
+    "Both readings": lambda rows: [both_readings(rows)],
+}
+
+
+def extra_items(paper: str) -> tuple[str, ...]:
+    """Items to show beyond those that the paper prints; for ``ours`` all there are."""
+    return tuple(_OUR_TABLES) if paper == OURS_PAGE else (SPEED_ITEM,)
+
+
+def measured_tables_of(paper: str, item: str, rows: pd.DataFrame, results: Path) -> list[MeasuredTable]:
+    """The tables of one item; empty where it is not about costs.
+
+    ``rows``: of `harness.store.loading.load_rows`. ``results``: the folder with ``efficiency/``. Raises
+    `harness.papers.measured_tables.NotMeasuredError` where nothing is stored to make them of.
+    """
+    if paper == OURS_PAGE:
+        return list(_OUR_TABLES[item](rows))
+    made = _EFFICIENCY_TABLES.get((paper, item))
+    return [made(results)] if made else []

@@ -1,0 +1,152 @@
+"""What was run, with what, on what: the headline, the provenance, the examples and the invalid cells of a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from harness.report.labels import metric_title, ordered_budgets, ordered_policies
+from harness.report.rows import CONTEXT, PROVENANCE
+
+LONGEST_EXCERPT = 220  # characters of a prediction
+
+
+def headline(rows: pd.DataFrame, labels: Iterable[str]) -> list[tuple[str, str]]:
+    """The run in a few facts, as (what, text)."""
+    cells = rows.drop_duplicates("cell_id")
+    sparse = cells[~cells["dense"]]
+    tasks = [
+        f"{task} ({', '.join(metric_title(str(metric)) for metric in part['metric'].unique())})"
+        for task, part in rows.groupby("task", sort=False)
+    ]
+    samples = rows.groupby("task")["sample_id"].nunique().sum()
+    created = sorted(day for day in cells["created"].str[:10].unique() if day)
+    return [
+        ("model", ", ".join(cells["model"].unique())),
+        ("policies", ", ".join(ordered_policies(labels))),
+        ("budgets", ", ".join(ordered_budgets(sparse["budget"])) or "none (dense only)"),
+        ("prompt regimes", ", ".join(cells["prompt"].unique())),
+        ("tasks", ", ".join(tasks)),
+        ("samples", f"{samples:,} distinct, {len(rows):,} rows in {len(cells):,} cells"),
+        (
+            "date",
+            created[0] if len(created) == 1 else f"{created[0]} to {created[-1]}" if created else "unknown",
+        ),
+        ("machine", " | ".join(_machines(cells)) or "unknown"),
+    ]
+
+
+def _machines(cells: pd.DataFrame) -> list[str]:
+    pairs = cells[["hardware", "device"]].drop_duplicates()
+    texts = (" · ".join(filter(None, (readable(str(h)), str(d)))) for h, d in pairs.itertuples(index=False))
+    return [text for text in texts if text]
+
+
+def readable(text: str) -> str:
+    """A JSON object as ``key value · key value``; other text as it is."""
+    try:
+        return " · ".join(f"{key} {value}" for key, value in dict(json.loads(text)).items())
+    except (ValueError, TypeError):
+        return text
+
+
+@dataclass(frozen=True)
+class RunSource:
+    """Cells that share git state, versions and machine."""
+
+    facts: list[tuple[str, str]]
+    cells: int
+
+
+def sources(rows: pd.DataFrame) -> list[RunSource]:
+    """Every combination of provenance; more than one means that the numbers were not made alike."""
+    cells = rows.drop_duplicates("cell_id")
+    fields = [name for name in PROVENANCE if name != "created"]
+    found = []
+    for key, part in cells.groupby(fields, sort=False):
+        texts = [(name, readable(str(value)) or "not recorded") for name, value in zip(fields, key, strict=True)]
+        found.append(RunSource(texts, len(part)))
+    return found
+
+
+@dataclass(frozen=True)
+class Example:
+    """One sample and what every cell made of it."""
+
+    context: str
+    task: str
+    metric: str
+    sample: str
+    reference: str
+    answers: list[tuple[str, str, str, str]]  # policy, budget, prediction, score
+
+
+def examples(valid: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[Example]:
+    """Per context and task with generated text: the sample on which the cells disagree the most."""
+    for key, part in valid.groupby([*CONTEXT, "task"], sort=False):
+        headline_metric = str(part["metric"].iloc[0])
+        scored = part[part["metric"] == headline_metric]
+        if not (scored["prediction"] != "").any():
+            continue
+        disagreement = scored.groupby("sample_id")["value"].var(ddof=0)
+        sample = str(disagreement.idxmax())
+        own = scored[scored["sample_id"] == sample]
+        own = own.assign(label=own["cell_id"].map(labels))
+        places = {name: place for place, name in enumerate(ordered_policies(own["label"]))}
+        sizes = {name: place for place, name in enumerate(ordered_budgets(own["budget"]))}
+        own = own.assign(first=own["label"].map(places), second=own["budget"].map(sizes))
+        yield Example(
+            context=" · ".join((str(key[0]), str(key[1]))),
+            task=str(key[-1]),
+            metric=metric_title(headline_metric),
+            sample=sample,
+            reference=_excerpt(str(own["reference"].iloc[0])),
+            answers=[
+                (
+                    str(line["label"]),
+                    str(line["budget"]),
+                    _excerpt(str(line["prediction"])),
+                    f"{line['value']:.2f}",
+                )
+                for line in own.sort_values(["first", "second"]).to_dict("records")
+            ],
+        )
+
+
+def _excerpt(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= LONGEST_EXCERPT else flat[: LONGEST_EXCERPT - 1] + "…"
+
+
+def invalid_table(broken: pd.DataFrame, labels: Mapping[str, str]) -> list[dict[str, str]]:
+    """Every broken invariant once per cell and sentence, with the samples it was seen on."""
+    lines = []
+    for (cell, sentence), part in broken.groupby(["cell_id", "invalid"], sort=False):
+        first = part.iloc[0]
+        samples = list(dict.fromkeys(part["sample_id"].astype(str)))
+        more = f" and {len(samples) - 3:,} more" if len(samples) > 3 else ""
+        lines.append(
+            {
+                "cell_id": str(cell),
+                "label": labels[str(cell)],
+                "budget": str(first["budget"]),
+                "task": str(first["task"]),
+                "sentence": str(sentence),
+                "samples": ", ".join(samples[:3]) + more,
+                "rows": f"{len(part):,}",
+            }
+        )
+    return lines
+
+
+def cell_table(rows: pd.DataFrame, labels: Mapping[str, str]) -> list[dict[str, str]]:
+    """Every cell with its identity and where it came from."""
+    names = ("cell_id", *CONTEXT, "task", "budget", "created", "git", "config")
+    cells = rows.drop_duplicates("cell_id")
+    return [
+        {name: str(line[name]) for name in names} | {"label": labels[str(line["cell_id"])]}
+        for line in cells.to_dict("records")
+    ]
