@@ -12,7 +12,7 @@ from harness.analysis import attention_diagnostics, key_diagnostics, ranking_dia
 from harness.analysis.ranking_diagnostics import RankWatcher
 from harness.analysis.recording import Diagnostic, DiagnosticInput, Need, Tape, Taping, follow
 from harness.engine.batch.feed import Watcher
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from harness.errors import UserError
 from policies import DENSE, Policy, nearest
 

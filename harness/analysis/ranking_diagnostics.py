@@ -177,24 +177,24 @@ class RankWatcher:
 
     def attended(self, work: LayerPass) -> None:
         """Score the slots as `settle` is about to: after the state has been brought up to date."""
-        cohort, group = work.cohort, work.cohort.groups[0]
+        batch, group = work.batch, work.batch.groups[0]
         scorer = group.policy.scorer
-        if scorer is None or not any(cohort.over(group)):
+        if scorer is None or not any(batch.over(group)):
             return
-        if group.policy.prompt_stage is not None and cohort.phase == "prompt":
+        if group.policy.prompt_stage is not None and batch.phase == "prompt":
             scorer = group.policy.prompt_stage.scorer
         view = view_after(work, group)
         scores = scores_of(scorer, view)
         for head, filled in enumerate(view.filled[0]):
             numbers = {name: each[0, head][filled] for name, each in scores.items()}
-            place = (cohort.passes - 1, cohort.phase, work.index, head, int(filled.sum()))
+            place = (batch.passes - 1, batch.phase, work.index, head, int(filled.sum()))
             for first, second in combinations(numbers, 2):
                 self.rows.append((*place, f"{first}-{second}", spearman(numbers[first], numbers[second])))
 
-    def settled(self, work: LayerPass) -> None:
+    def evicted(self, work: LayerPass) -> None:
         """What was kept does not matter here."""
 
-    def predicted(self, cohort: Batch, logits: Tensor) -> None:
+    def predicted(self, batch: Batch, logits: Tensor) -> None:
         """Nor do logits."""
 
 

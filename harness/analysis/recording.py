@@ -17,13 +17,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from harness.engine.batch.batch import Batch
+from harness.engine.batch.evict import slots_enabled
 from harness.engine.batch.feed import Watcher
-from harness.engine.batch.hook import slots_enabled
 from harness.engine.batch.layer_pass import LayerPass
 from harness.engine.decode.logits import TokenLosses
 from harness.engine.engine import Engine
-from harness.engine.requests.ledger import Ledger
-from harness.engine.requests.request import Prompting, Request, RequestOutput
+from harness.engine.requests import Ledger, Prompting, Request, RequestOutput
 from policies import DENSE
 
 NEVER = torch.iinfo(torch.int32).max
@@ -102,7 +101,7 @@ class Tape:
 
 
 class Taping:
-    """Records the only row of a cohort.
+    """Records the only row of a batch.
 
     Memory for T tokens: 8 bytes per token, layer and KV head; with ``vectors`` queries, keys, values and outputs of
     all layers in the model's dtype; with ``logits`` T × vocabulary fp32. Everything stays on the model's device.
@@ -120,14 +119,14 @@ class Taping:
     def attended(self, work: LayerPass) -> None:
         """Which tokens the newest query saw, and the vectors of the chunk."""
         if work.index == 0:
-            stop = work.cohort.lengths[0]
-            start = stop - work.cohort.feed.widths[0]
-            self.passes.append(Pass(len(self.passes), work.cohort.phase, start, stop))
+            stop = work.batch.lengths[0]
+            start = stop - work.batch.feed.widths[0]
+            self.passes.append(Pass(len(self.passes), work.batch.phase, start, stop))
         if work.index not in self.left_at:
-            whole = (work.keys.shape[1], work.cohort.fed.shape[1])
+            whole = (work.keys.shape[1], work.batch.fed.shape[1])
             for gone in (self.unseen_from, self.left_at):
                 gone[work.index] = torch.full(whole, NEVER, dtype=torch.int32, device=work.keys.device)
-        self._lost(self.unseen_from[work.index], work.positions[0].masked_fill(~work.sight.newest[0], -1))
+        self._lost(self.unseen_from[work.index], work.positions[0].masked_fill(~work.mask.newest[0], -1))
         if self.vectors:
             chunk = work.query.shape[2]
             keys, values = (stored[0, :, -chunk:].clone() for stored in (work.keys, work.values))
@@ -135,11 +134,11 @@ class Taping:
             self.chunks.setdefault(work.index, []).append((work.query[0].clone(), keys, values, output))
             self.scale[work.index] = (work.scaling, work.softcap)
 
-    def settled(self, work: LayerPass) -> None:
+    def evicted(self, work: LayerPass) -> None:
         """Which tokens are held now."""
         self._lost(self.left_at[work.index], work.layer.slot_positions[0])
 
-    def predicted(self, cohort: Batch, logits: Tensor) -> None:
+    def predicted(self, batch: Batch, logits: Tensor) -> None:
         """The logits of the pass."""
         if self.wants_logits:
             self.logits.append(logits[0].float())
@@ -188,13 +187,13 @@ class Forced(Engine):
     def watch(self, row: Request, continuation: Sequence[int], prompting: Prompting) -> Ledger:
         """Feed ``row.tokens``, then every token of ``continuation``; watchers see each pass and all its logits."""
         whole = replace(row, max_new_tokens=len(continuation))
-        cohort = self.cohort([whole], prompting)
+        batch = self.new_batch([whole], prompting)
         with slots_enabled(self.model):
-            self.look_ahead([whole], prompting).show(cohort)
-            self.read_prompts(cohort, TokenLosses.of(1))  # who listens for losses asks for all logits
+            self.look_ahead([whole], prompting).attach_to(batch)
+            self.read_prompts(batch, TokenLosses.of(1))  # who listens for losses asks for all logits
             for token in continuation:
-                self.step(cohort, [[token]])
-        (ledger,) = self.ledgers(cohort)
+                self.step(batch, [[token]])
+        (ledger,) = self.ledgers(batch)
         return ledger
 
 

@@ -15,9 +15,15 @@ from harness.config.experiments import option_names
 from harness.config.model import ModelSpec, eos_token_ids
 from harness.config.policy import policy_from, preset
 from harness.engine.engine import Engine
-from harness.engine.requests.ledger import Ledger
-from harness.engine.requests.request import REGIMES, Prompting, Request
-from harness.engine.requests.support import natural_regime, reason_against, reason_against_model
+from harness.engine.requests import (
+    REGIMES,
+    Ledger,
+    Prompting,
+    Request,
+    natural_regime,
+    reason_against,
+    reason_against_model,
+)
 from harness.errors import UserError
 from harness.runner.samples import PromptEncoder
 from policies import Policy, nearest
@@ -83,9 +89,9 @@ def generate(
     prompting = _prompting(chosen, prompt_regime, block_size)
     if chat and getattr(tokenizer, "chat_template", None) is None:
         raise UserError(f"The tokenizer of {name} has no chat format: leave chat=True out.")
-    tokens = PromptEncoder(tokenizer, chat).encoded(Sample("prompt", prompt, chat=chat))
+    tokens = PromptEncoder(tokenizer, chat).encode(Sample("prompt", prompt, chat=chat))
     limits = FULL if chosen.is_dense else Budget.parse(budget)
-    slots = 0 if chosen.is_dense else limits.of(len(tokens), max_new_tokens, [len(tokens)])
+    slots = 0 if chosen.is_dense else limits.slots_for(len(tokens), max_new_tokens, [len(tokens)])
     reasons = (
         reason_against(chosen, prompting),
         reason_against_model(chosen, spec.shape()),

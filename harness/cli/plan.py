@@ -19,7 +19,7 @@ from harness.config.cell import Cell
 from harness.config.model import DTYPES, ModelSpec, pick_device
 from harness.config.policy import preset
 from harness.console import say
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from harness.errors import UserError
 from harness.runner.checks import explain_unsupported
 from harness.runner.estimate import (

@@ -1,4 +1,8 @@
-"""Errors that a user can mend: they end in one sentence and exit code 2, never in a traceback."""
+"""Cells: one model, policy, budget, prompt regime, task and seed, parsed from a configuration.
+
+The words for a budget: `Cell.budget` is what the user wrote (`harness.config.budget.Budget`); the slots that it grants one
+sample are a plain number, ``slots``, until they enter the engine as `Request.budget`.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +16,19 @@ from harness.config import identity
 from harness.config.budget import FULL, Budget
 from harness.config.model import ModelSpec
 from harness.config.policy import policy_from
-from harness.engine.requests.request import SIMULATED, EngineError, Prompting
-from harness.engine.requests.support import natural_regime, reason_against
+from harness.engine.requests import SIMULATED, EngineError, Prompting, natural_regime, reason_against
 from harness.errors import CellError, UserError
 from policies import Policy, PolicyError
 from tasks.base import Task, TaskError
 
+# Errors of the user's input: they end in one sentence and exit code 2, never in a traceback.
 USER_ERRORS = (UserError, EngineError, PolicyError, TaskError)
-
-
-# A cell: model × policy × budget × prompt regime × task, and the one function that says what it is made of.
-
-
 SYNTHETIC = " (synthetic rows)"  # in the name of a task that ran on fixtures: a test of the path, never a result
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One point of a sweep. ``seed`` drives the task's generator; decoding is greedy. ``asked``: the configuration."""
+    """One point of a sweep. ``seed`` drives the task's generator; decoding is greedy. ``configuration``: as composed."""
 
     model: ModelSpec
     policy: Policy
@@ -37,7 +36,7 @@ class Cell:
     prompting: Prompting
     task: Task
     seed: int
-    asked: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    configuration: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
     def parse(config: Mapping[str, Any]) -> Cell:
@@ -71,14 +70,14 @@ class Cell:
             prompting=prompting,
             task=task,
             seed=config["seed"],
-            asked=config,
+            configuration=config,
         )
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """Exactly the fields that change outputs; device, batch width and folders are left out.
 
-        Code is part of it: when the engine, a part of this policy or code of the task changes, the cell is another.
+        Code is included: when the engine, a part of this policy or code of the task changes, the cell is another one.
         """
         return identity.cell_identity(self)
 
@@ -98,12 +97,12 @@ class Cell:
         return identity.hash_data(self.identity)
 
     def description(self) -> dict[str, Any]:
-        """What the store keeps of a cell besides provenance: labels, identity, the files behind it, configuration."""
-        resolved = {name: value for name, value in self.asked.items() if name != "hydra"}
+        """What the store keeps of a cell besides provenance: labels, identity, source files with hashes, configuration."""
+        resolved = {name: value for name, value in self.configuration.items() if name != "hydra"}
         return {**self.labels(), "config": self.identity, "sources": self.code, "resolved": resolved}
 
     def labels(self) -> dict[str, Any]:
-        """The columns of the ``cells`` table that people group by (docs/design/rows.md)."""
+        """The columns of the ``cells`` table that reports group by (docs/design/rows.md)."""
         return {
             "cell_id": self.id,
             "model": self.model.name,
@@ -118,7 +117,7 @@ class Cell:
 
 
 def reason_against_budget(policy: Policy, slots: int) -> str:
-    """Why the policy cannot work in so many slots, as a sentence with the remedy; empty where it can."""
+    """Why the policy cannot work with so many slots per layer and KV head, with the remedy; empty where it can."""
     try:
         policy.check_budget(slots)
     except PolicyError as error:

@@ -1,12 +1,12 @@
-"""Passes that repeat: the steady block and decode step, recorded once and replayed with other tokens (CUDA graphs).
+"""CUDA graphs: steady blocks and decode steps are recorded once and replayed with other tokens.
 
-On a GPU, a pass over a small batch waits for Python: a hundred small operations are issued layer by layer. Once every
-row is at its budget, each pass does the same to the same memory: it reads tokens, positions and lengths, writes the
-chunk behind the slots, attends, selects and overwrites what was evicted. Such a pass is recorded when it occurs for
-the second time, and then replayed in one call. Dense rows grow, so that their passes never repeat.
+On a GPU, a pass over few rows waits for Python: a hundred small operations are issued layer by layer. Once every row is
+at its budget, each pass does the same to the same memory: it reads tokens, positions and lengths, writes the chunk
+behind the slots, attends, selects and overwrites what was evicted. Such a pass is recorded when it occurs for the
+second time, and from then on replayed in one call. Dense rows grow, so their passes are never replayed.
 
-How a pass is recorded is told from outside: `on_gpu`, or a tape of operations in the tests, which refuses what a
-graph would refuse.
+`CudaGraphRunner` is given the function that records: `on_gpu`, or in the tests a tape of operations that refuses what a
+CUDA graph would refuse.
 """
 
 from __future__ import annotations
@@ -19,39 +19,40 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from harness.engine.batch.evict_all_layers import LayerBatch
 from harness.engine.batch.feed import CannotRecordError, Feed
+from harness.engine.batch.layer_batch import LayerBatch
 
 if TYPE_CHECKING:
     from harness.engine.batch.batch import Batch
 
 Compute = Callable[[], Tensor]  # a whole pass: its logits
-Replay = Callable[[], Tensor]  # the same once more, on the same memory
-Record = Callable[[Compute], Replay]  # records a pass without a trace in any tensor, or so that the next replay is free
+Replay = Callable[[], Tensor]  # the same pass once more, on the same memory
+Record = Callable[[Compute], Replay]  # records a pass without changing any tensor, or so that the first replay is free
 
 
 @dataclass(frozen=True)
 class Recording:
-    """A pass on tensors of its own for what goes in; everything else lies where it lay when it was recorded."""
+    """A recorded pass. Its inputs are tensors of its own; everything else lies where it lay when it was recorded."""
 
     feed: Feed
     seen: Tensor  # (R, 1, 1) int64
-    constants: tuple[Tensor, ...]  # that the pass reads and nobody else may hold any more
+    constants: tuple[Tensor, ...]  # tensors that the pass reads, held here so that their memory is not reused
     calls: tuple[int, ...]  # policy calls of one pass, by row
     replay: Replay
 
-    def again(self, cohort: Batch) -> Tensor:
-        """The pass that the cohort has begun. Logits (R, 1 or m, vocabulary)."""
-        self.feed.tokens.copy_(cohort.feed.tokens)
-        self.feed.positions.copy_(cohort.feed.positions)
-        self.seen.copy_(cohort.seen)
-        cohort.tally.calls = [before + more for before, more in zip(cohort.tally.calls, self.calls, strict=True)]
+    def run(self, batch: Batch) -> Tensor:
+        """Replay the pass that the batch has begun. Logits (R, 1 or m, vocabulary)."""
+        self.feed.tokens.copy_(batch.feed.tokens)
+        self.feed.positions.copy_(batch.feed.positions)
+        self.seen.copy_(batch.seen)
+        statistics = batch.statistics
+        statistics.calls = [before + more for before, more in zip(statistics.calls, self.calls, strict=True)]
         return self.replay().clone()  # the next replay writes over it
 
 
 @dataclass
 class _GraphState:
-    """What a cohort has done so far: how its last pass looked, and its recording if that has been made."""
+    """A batch's last pass: its shape, and its recording if there is one."""
 
     shape: Hashable = None
     recording: Recording | None = None
@@ -59,45 +60,45 @@ class _GraphState:
 
 
 class CudaGraphRunner:
-    """The recordings of an engine, at most one for each cohort. ``tell`` hears once why a pass was not recorded."""
+    """The recordings of an engine, at most one per batch. ``tell`` is called once with each reason not to record."""
 
     def __init__(self, record: Record, tell: Callable[[str], None] = lambda sentence: None) -> None:
         self.record, self.tell = record, tell
         self.replayed = 0  # passes
-        self._courses: WeakKeyDictionary[Batch, _GraphState] = WeakKeyDictionary()
+        self._states: WeakKeyDictionary[Batch, _GraphState] = WeakKeyDictionary()
         self._told: set[str] = set()
 
-    def run(self, cohort: Batch, logits_to_keep: int | None, compute: Compute) -> Tensor:
-        """The pass that ``cohort`` has begun: replayed, recorded and replayed, or computed."""
-        course = self._courses.setdefault(cohort, _GraphState())
-        shape = _shape_of(cohort, logits_to_keep)
-        if shape is None or shape != course.shape:  # the first of its shape warms up whatever is made at first use
-            course.shape, course.recording, course.is_refused = shape, None, False
+    def run(self, batch: Batch, logits_to_keep: int | None, compute: Compute) -> Tensor:
+        """The pass that ``batch`` has begun: replayed, recorded and replayed, or computed."""
+        state = self._states.setdefault(batch, _GraphState())
+        shape = _shape_of(batch, logits_to_keep)
+        if shape is None or shape != state.shape:  # the first pass of a shape allocates what is made at first use
+            state.shape, state.recording, state.is_refused = shape, None, False
             return compute()
-        if course.recording is None and not course.is_refused:
-            course.recording = self._recorded(cohort, compute)
-            course.is_refused = course.recording is None
-        if course.recording is None:
+        if state.recording is None and not state.is_refused:
+            state.recording = self._recorded(batch, compute)
+            state.is_refused = state.recording is None
+        if state.recording is None:
             return compute()
         self.replayed += 1
-        return course.recording.again(cohort)
+        return state.recording.run(batch)
 
-    def _recorded(self, cohort: Batch, compute: Compute) -> Recording | None:
-        """The cohort's pass as a recording, none where that is impossible; the cohort is as it was before."""
-        given, calls = cohort.feed, cohort.tally.calls
-        feed = replace(given, tokens=given.tokens.clone(), positions=given.positions.clone())
-        seen = cohort.seen.clone()
-        _prepare(cohort, feed, seen)
-        cohort.tally.calls, cohort.hides_lengths = [0] * len(calls), True
+    def _recorded(self, batch: Batch, compute: Compute) -> Recording | None:
+        """The batch's pass as a recording, None where that is impossible. The batch is left as it was before."""
+        original, calls = batch.feed, batch.statistics.calls
+        feed = replace(original, tokens=original.tokens.clone(), positions=original.positions.clone())
+        seen = batch.seen.clone()
+        _use_inputs(batch, feed, seen)
+        batch.statistics.calls, batch.hides_lengths = [0] * len(calls), True
         try:
             replay = self.record(compute)
-            return Recording(feed, seen, cohort.constants(), tuple(cohort.tally.calls), replay)
+            return Recording(feed, seen, batch.constants(), tuple(batch.statistics.calls), replay)
         except (CannotRecordError, RuntimeError) as error:
             self._explain(error)
             return None
         finally:
-            cohort.tally.calls, cohort.hides_lengths = calls, False
-            _prepare(cohort, given, cohort.seen)
+            batch.statistics.calls, batch.hides_lengths = calls, False
+            _use_inputs(batch, original, batch.seen)
 
     def _explain(self, error: Exception) -> None:
         first_line = (str(error) or type(error).__name__).splitlines()[0]
@@ -107,20 +108,20 @@ class CudaGraphRunner:
             self.tell(sentence)
 
 
-def _prepare(cohort: Batch, feed: Feed, seen: Tensor) -> None:
-    """Let the pass that has begun read these tensors."""
-    cohort.feed, cohort.seen = feed, seen
-    cohort.forget_sight()
-    cohort.fold = LayerBatch.of(cohort)
+def _use_inputs(batch: Batch, feed: Feed, seen: Tensor) -> None:
+    """Let the pass that the batch has begun read these tensors."""
+    batch.feed, batch.seen = feed, seen
+    batch.forget_mask()
+    batch.layer_batch = LayerBatch.of(batch)
 
 
-def _shape_of(cohort: Batch, logits_to_keep: int | None) -> Hashable:
-    """Equal for two passes in a row that do the same to the same memory; None where nothing can repeat."""
-    if cohort.fold is None or cohort.appends or list(cohort.targets) != cohort.counts:
-        return None  # layers apart, or slots that are still filled
-    if any(group.policy.carried or group.policy.hindsight or group.policy.counts_layers for group in cohort.groups):
-        return None  # they read tensors that are made anew in each pass
-    return cohort.phase, cohort.feed.widths, cohort.arrived, cohort.targets, logits_to_keep
+def _shape_of(batch: Batch, logits_to_keep: int | None) -> Hashable:
+    """Equal for two consecutive passes that do the same to the same memory; None where a pass cannot be replayed."""
+    if batch.layer_batch is None or batch.appends or list(batch.targets) != batch.counts:
+        return None  # layers evict one by one, or slots are still being filled
+    if any(group.policy.carried or group.policy.hindsight or group.policy.counts_layers for group in batch.groups):
+        return None  # their policies read tensors that are made anew in each pass
+    return batch.phase, batch.feed.widths, batch.arrived, batch.targets, logits_to_keep
 
 
 def on_gpu() -> Record:

@@ -1,4 +1,13 @@
-"""The driver: prompts in chunks, shared while rows are dense; greedy decode with eviction per step; perplexity."""
+"""The engine: reads prompts in chunks, decodes with eviction in every step, and measures likelihoods under eviction.
+
+A call goes through these steps:
+
+1. `plan_sharing` groups the rows into batches; rows with the same prompt share its passes while they are dense.
+2. `_read` feeds the prompts chunk by chunk (`_read_chunk`). Each pass calls the model once (`_compute`); its attention
+   function, `harness.engine.batch.evict`, attends over the slots and evicts layer by layer.
+3. `decode_batch` generates or feeds continuations, one token per row and pass.
+4. The batch's statistics become one `Ledger` per row.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +23,30 @@ from transformers import PreTrainedModel
 
 from harness.engine.attention.cache_rope import CacheRope
 from harness.engine.batch.batch import Batch
+from harness.engine.batch.evict import slots_enabled
 from harness.engine.batch.feed import Feed, Watcher
 from harness.engine.batch.group import Phase
-from harness.engine.batch.hook import slots_enabled
 from harness.engine.batch.prefix_sharing import PrefixBatch, PrefixGroup, SharingPlan, plan_sharing
 from harness.engine.batch.simulated_blocks import Follower
 from harness.engine.batch.token_filter import filter_prompts
 from harness.engine.cuda_graphs import CudaGraphRunner
 from harness.engine.decode.decode_batch import ContinuousBatching, DecodeBatch, GreedySampler, Sampler, TeacherForcing
+from harness.engine.decode.dense_future import DenseFutures, look_ahead
 from harness.engine.decode.logits import LogitsCollector, NextLogits, TokenLosses
-from harness.engine.decode.oracle import Hindsight, look_ahead
-from harness.engine.requests.ledger import Ledger
-from harness.engine.requests.request import SIMULATED, EngineError, Prompting, Request, RequestOutput
-from harness.engine.requests.support import reason_against, refuse_unsupported
+from harness.engine.requests import (
+    SIMULATED,
+    EngineError,
+    Ledger,
+    Prompting,
+    Request,
+    RequestOutput,
+    reason_against,
+    refuse_unsupported,
+)
 from policies import PolicyError
 
-Observer = Callable[[int], None]  # told after each pass how many tokens were fed
-Heard = TypeVar("Heard", bound=LogitsCollector)
+Observer = Callable[[int], None]  # called after each pass with the number of tokens fed
+Collector = TypeVar("Collector", bound=LogitsCollector)
 
 
 def _ignore(tokens: int) -> None:
@@ -40,9 +56,9 @@ def _ignore(tokens: int) -> None:
 class Engine:
     """Runs rows through one transformers model, which stays unchanged.
 
-    Rows with the same prompt share the passes in which all of them are dense (`harness.engine.batch.prefix_sharing`), unless
-    somebody watches or ``share_prompts`` is false; passes that repeat are recorded where ``repeats`` says how
-    (`harness.engine.cuda_graphs`). What comes out is the same.
+    Rows with the same prompt share the passes in which all of them are dense (`harness.engine.batch.prefix_sharing`),
+    unless there are watchers or ``share_prompts`` is false. Repeated passes are recorded and replayed by ``graphs``, if
+    given (`harness.engine.cuda_graphs`). Neither changes results.
     """
 
     def __init__(
@@ -51,14 +67,14 @@ class Engine:
         eos_token_ids: Iterable[int] = (),
         watchers: Sequence[Watcher] = (),
         share_prompts: bool = True,
-        repeats: CudaGraphRunner | None = None,
+        graphs: CudaGraphRunner | None = None,
     ) -> None:
         self.model = model.eval()
         self.config = model.config.get_text_config()
         self.stops = frozenset(eos_token_ids)
         self.watchers = watchers
         self.share_prompts = share_prompts and not watchers
-        self.repeats = repeats
+        self.graphs = graphs
 
     @torch.inference_mode()
     def generate(
@@ -67,13 +83,13 @@ class Engine:
         """Greedy continuation of every row, at most ``max_new_tokens`` each; the stop token is not returned.
 
         ``waves``: how many rows, in their order, read their prompts together; all of them if not given. Rows of a later
-        wave take the places of finished ones, so that those of two waves at most are held at one time.
+        wave take the places of finished ones, so that two waves at most are held at one time.
 
         Rows are independent: what a row yields does not depend on its company (up to the rounding of batched matrix
         products). Raises `EngineError` or `PolicyError` before anything is computed.
         """
         self._refuse(rows, prompting)
-        return self._spoken(rows, prompting, observe, waves)
+        return self._decode(rows, prompting, observe, waves)
 
     @torch.inference_mode()
     def follow(
@@ -81,27 +97,27 @@ class Engine:
     ) -> list[RequestOutput]:
         """Likelihood of every row's ``continuation`` after its prompt, with its policy acting in between and in decode.
 
-        `Outcome.nll` are nats per token of the continuation. Waves and errors as in `generate`.
+        `RequestOutput.nll` are nats per token of the continuation. Waves and errors as in `generate`.
         """
         if not all(row.continuation for row in rows):
             raise EngineError("A continuation has no tokens: its likelihood after the prompt is nothing to ask for.")
         rows = [replace(row, max_new_tokens=len(row.continuation)) for row in rows]
         self._refuse(rows, prompting)
-        return self._spoken(rows, prompting, observe, waves)
+        return self._decode(rows, prompting, observe, waves)
 
-    def _spoken(
+    def _decode(
         self, rows: Sequence[Request], prompting: Prompting, observe: Observer, waves: Sequence[int]
     ) -> list[RequestOutput]:
         filtered = filter_prompts(self.model, rows)
         outcomes: dict[int, RequestOutput] = {}
-        places = ContinuousBatching(observe)
+        batching = ContinuousBatching(observe)
         for start, stop in itertools.pairwise([0, *itertools.accumulate(waves or [len(rows)])]):
             wave = [each.row for each in filtered[start:stop]]
-            for indices, cohort, heard in self._read(wave, prompting, observe, NextLogits.of):
-                talk = self.talk(cohort, [start + index for index in indices], heard.following)
-                outcomes |= dict(places.take(talk, is_last=stop == len(rows)))
-        outcomes |= dict(places.clear())
-        return [each.charged(outcomes[index]) for index, each in enumerate(filtered)]
+            for indices, batch, collector in self._read(wave, prompting, observe, NextLogits.of):
+                decoding = self.decode_batch(batch, [start + index for index in indices], collector.logits)
+                outcomes |= dict(batching.add(decoding, is_last=stop == len(rows)))
+        outcomes |= dict(batching.drain())
+        return [each.with_both_passes(outcomes[index]) for index, each in enumerate(filtered)]
 
     @torch.inference_mode()
     def perplexity(
@@ -113,49 +129,49 @@ class Engine:
         """
         self._refuse(rows, prompting)
         outcomes: dict[int, RequestOutput] = {}
-        for indices, cohort, heard in self._read(rows, prompting, observe, TokenLosses.of):
-            for index, ledger, nll in zip(indices, self.ledgers(cohort), heard.nll(), strict=True):
+        for indices, batch, collector in self._read(rows, prompting, observe, TokenLosses.of):
+            for index, ledger, nll in zip(indices, self.ledgers(batch), collector.nll(), strict=True):
                 outcomes[index] = RequestOutput(ledger, nll=nll)
         return [outcomes[index] for index in range(len(rows))]
 
-    def cohort(self, rows: Sequence[Request], prompting: Prompting) -> Batch:
+    def new_batch(self, rows: Sequence[Request], prompting: Prompting) -> Batch:
         """Rows that advance in lockstep from their first token; equal policies must be neighbours."""
         self._refuse(rows, prompting)
         kind = Follower if prompting.regime == SIMULATED else Batch
-        return self._watched(kind(rows, prompting, self.config.num_hidden_layers, self.model.device))
+        return self._prepared(kind(rows, prompting, self.config.num_hidden_layers, self.model.device))
 
-    def read_prompts(self, cohort: Batch, heard: LogitsCollector, observe: Observer = _ignore) -> None:
+    def read_prompts(self, batch: Batch, collector: LogitsCollector, observe: Observer = _ignore) -> None:
         """Feed what is left of every prompt. Call `look_ahead` before, where a policy needs it."""
-        for number in range(cohort.passes, max(len(plan) for plan in cohort.chunks)):
-            if cohort.leader is not None:
-                self._read_chunk(cohort.leader, number, NextLogits.of(len(cohort.leader.rows)))
-            self._read_chunk(cohort, number, heard)
-            observe(sum(cohort.feed.widths))
-        cohort.leader = None
-        cohort.tally.close_prompt(cohort.cache)
+        for number in range(batch.passes, max(len(plan) for plan in batch.chunks)):
+            if batch.leader is not None:
+                self._read_chunk(batch.leader, number, NextLogits.of(len(batch.leader.rows)))
+            self._read_chunk(batch, number, collector)
+            observe(sum(batch.feed.widths))
+        batch.leader = None
+        batch.statistics.close_prompt(batch.cache)
 
-    def talk(self, cohort: Batch, places: Sequence[int], following: Tensor) -> DecodeBatch:
-        """What the rows of a cohort say, or feed of given continuations, once their prompts are read.
+    def decode_batch(self, batch: Batch, indices: Sequence[int], logits: Tensor) -> DecodeBatch:
+        """A batch whose prompts are read, ready to generate or to feed its rows' continuations.
 
-        ``places``: of its rows among the caller's; ``following`` (R, vocabulary): the logits after the prompts. The
-        cohort may not be used any more.
+        ``indices``: of its rows among the caller's; ``logits`` (R, vocabulary): those that follow the prompts. The
+        batch must not be used any more.
         """
-        speakers: list[Sampler] = [
+        samplers: list[Sampler] = [
             TeacherForcing(row) if row.continuation else GreedySampler(row, self.stops | row.stops)
-            for row in cohort.rows
+            for row in batch.rows
         ]
-        return DecodeBatch.begun(self, cohort, places, following, speakers)
+        return DecodeBatch.start(self, batch, indices, logits, samplers)
 
-    def step(self, cohort: Batch, pieces: Sequence[Sequence[int]]) -> Tensor:
-        """One pass in which every row feeds its piece of generated text. Returns logits (R, 1, vocabulary)."""
-        return self._forward(cohort, Feed.right_aligned(pieces, cohort.lengths, cohort.device), "decode", 1)
+    def step(self, batch: Batch, pieces: Sequence[Sequence[int]]) -> Tensor:
+        """One decode pass in which every row feeds its piece of text. Returns logits (R, 1, vocabulary)."""
+        return self._forward(batch, Feed.right_aligned(pieces, batch.lengths, batch.device), "decode", 1)
 
-    def ledgers(self, cohort: Batch) -> list[Ledger]:
-        """The accounts of a cohort's rows as they stand."""
-        return cohort.tally.ledgers(cohort.cache, cohort.lengths, [group.rows for group in cohort.groups])
+    def ledgers(self, batch: Batch) -> list[Ledger]:
+        """The ledgers of a batch's rows as they stand."""
+        return batch.statistics.ledgers(batch.cache, batch.lengths, [group.rows for group in batch.groups])
 
-    def look_ahead(self, rows: Sequence[Request], prompting: Prompting) -> Hindsight:
-        """The dense runs that the oracle's rows look back from; nothing where no row asks."""
+    def look_ahead(self, rows: Sequence[Request], prompting: Prompting) -> DenseFutures:
+        """The recorded dense runs that the oracle's rows look ahead in; empty where no row needs any."""
         return look_ahead(self, rows, prompting)
 
     def _refuse(self, rows: Sequence[Request], prompting: Prompting) -> None:
@@ -165,96 +181,101 @@ class Engine:
                 raise PolicyError(reason)
 
     def _read(
-        self, rows: Sequence[Request], prompting: Prompting, observe: Observer, nothing_heard: Callable[[int], Heard]
-    ) -> Iterator[tuple[Sequence[int], Batch, Heard]]:
-        """Cohorts whose prompts are read, with the caller's indices of their rows and what was heard."""
-        shared = plan_sharing(rows, prompting) if self.share_prompts else SharingPlan.by_policy(rows)
+        self,
+        rows: Sequence[Request],
+        prompting: Prompting,
+        observe: Observer,
+        new_collector: Callable[[int], Collector],
+    ) -> Iterator[tuple[Sequence[int], Batch, Collector]]:
+        """Batches whose prompts are read, with the caller's indices of their rows and the collected logits."""
+        plan = plan_sharing(rows, prompting) if self.share_prompts else SharingPlan.by_policy(rows)
         with slots_enabled(self.model):
-            hindsight = self.look_ahead(rows, prompting)
-            for indices in shared.alone:
-                cohort = self.cohort([rows[index] for index in indices], prompting)
-                hindsight.show(cohort)
-                heard = nothing_heard(len(indices))
-                self.read_prompts(cohort, heard, observe)
-                yield indices, cohort, heard
-            for family in shared.families:
-                yield from self._read_family(family, rows, prompting, hindsight, observe, nothing_heard)
+            futures = self.look_ahead(rows, prompting)
+            for indices in plan.alone:
+                batch = self.new_batch([rows[index] for index in indices], prompting)
+                futures.attach_to(batch)
+                collector = new_collector(len(indices))
+                self.read_prompts(batch, collector, observe)
+                yield indices, batch, collector
+            for group in plan.prefix_groups:
+                yield from self._read_prefix_group(group, rows, prompting, futures, observe, new_collector)
 
-    def _read_family(
-        self, family: PrefixGroup, rows: Sequence[Request], prompting: Prompting, hindsight: Hindsight, observe: Observer,
-        nothing_heard: Callable[[int], Heard],
-    ) -> Iterator[tuple[Sequence[int], Batch, Heard]]:  # fmt: skip
+    def _read_prefix_group(
+        self, group: PrefixGroup, rows: Sequence[Request], prompting: Prompting, futures: DenseFutures,
+        observe: Observer, new_collector: Callable[[int], Collector],
+    ) -> Iterator[tuple[Sequence[int], Batch, Collector]]:  # fmt: skip
         layers, device = self.config.num_hidden_layers, self.model.device
-        trunk = PrefixBatch(
-            [rows[index] for index in family.prompts], family.chunks(rows, prompting), prompting, layers, device
-        )
-        self._watched(trunk)
-        for branch in family.branches:
-            cohort = self._watched(Batch([rows[index] for index in branch.rows], prompting, layers, device))
-            hindsight.show(cohort)
-            trunk.expect(cohort, branch.prompts, branch.after)
-        heard = nothing_heard(len(family.prompts))
-        for number in range(max(len(plan) for plan in trunk.chunks)):
-            self._read_chunk(trunk, number, heard)
-            observe(sum(trunk.feed.widths[prompt] for _, prompts in trunk.aboard() for prompt in prompts))
-            for leaving, branch in zip(
-                trunk.departures.pop(number, ()), (b for b in family.branches if b.after == number), strict=True
-            ):
-                leaving.cohort.finish()
-                own = heard.handed_on(branch.prompts)
-                self.read_prompts(leaving.cohort, own, observe)
-                yield branch.rows, leaving.cohort, own
+        prompts = [rows[index] for index in group.prompts]
+        prefix = PrefixBatch(prompts, group.chunks(rows, prompting), prompting, layers, device)
+        self._prepared(prefix)
+        for branch in group.branches:
+            batch = self._prepared(Batch([rows[index] for index in branch.rows], prompting, layers, device))
+            futures.attach_to(batch)
+            prefix.add_fork(batch, branch.prompts, branch.after)
+        collector = new_collector(len(prompts))
+        for number in range(max(len(plan) for plan in prefix.chunks)):
+            self._read_chunk(prefix, number, collector)
+            observe(sum(prefix.feed.widths[prompt] for _, own in prefix.sharing_batches() for prompt in own))
+            branches = [branch for branch in group.branches if branch.after == number]
+            for fork, branch in zip(prefix.forks_after.pop(number, ()), branches, strict=True):
+                fork.batch.finish()
+                own_collector = collector.forked(branch.prompts)
+                self.read_prompts(fork.batch, own_collector, observe)
+                yield branch.rows, fork.batch, own_collector
 
-    def _watched(self, cohort: Batch) -> Batch:
-        cohort.watchers = self.watchers
-        if cohort.rows[0].policy.rope == "cache":
-            widest = max(stop - start for plan in cohort.chunks for start, stop in plan)
-            longest = max(row.total_tokens for row in cohort.rows)
-            cohort.rope = CacheRope(self.model, longest + widest)  # rows that wait are padded beyond the longest text
-            if cohort.leader is not None:
-                cohort.leader.rope = cohort.rope
-        return cohort
+    def _prepared(self, batch: Batch) -> Batch:
+        """The batch with the engine's watchers, and with a rotary table where its policies need one."""
+        batch.watchers = self.watchers
+        if batch.rows[0].policy.rope == "cache":
+            widest = max(stop - start for plan in batch.chunks for start, stop in plan)
+            longest = max(row.total_tokens for row in batch.rows)
+            batch.rope = CacheRope(self.model, longest + widest)  # rows that wait are padded beyond the longest text
+            if batch.leader is not None:
+                batch.leader.rope = batch.rope
+        return batch
 
-    def _read_chunk(self, cohort: Batch, number: int, heard: LogitsCollector) -> None:
-        spans = [plan[number] if number < len(plan) else (0, 0) for plan in cohort.chunks]
-        pieces = [row.tokens[start:stop] for row, (start, stop) in zip(cohort.rows, spans, strict=True)]
-        feed = Feed.right_aligned(pieces, [start for start, _ in spans], cohort.device)
-        asks = heard.asks(cohort, number)
-        logits = self._forward(cohort, feed, "prompt", heard.logits_to_keep if asks or cohort.watchers else None)
-        if asks:
-            heard.hear(cohort, number, logits)
+    def _read_chunk(self, batch: Batch, number: int, collector: LogitsCollector) -> None:
+        spans = [plan[number] if number < len(plan) else (0, 0) for plan in batch.chunks]
+        pieces = [row.tokens[start:stop] for row, (start, stop) in zip(batch.rows, spans, strict=True)]
+        feed = Feed.right_aligned(pieces, [start for start, _ in spans], batch.device)
+        wanted = collector.wants(batch, number)
+        logits = self._forward(batch, feed, "prompt", collector.logits_to_keep if wanted or batch.watchers else None)
+        if wanted:
+            collector.collect(batch, number, logits)
 
-    def _forward(self, cohort: Batch, feed: Feed, phase: Phase, logits_to_keep: int | None) -> Tensor:
-        """One pass over all layers, evictions included. Returns logits (R, m or logits_to_keep, vocabulary), without
-        the output head where there is nothing to keep: (R, 0, vocabulary)."""
-        cohort.begin(feed, phase)
-        compute = partial(self._compute, cohort, logits_to_keep)
-        logits = compute() if self.repeats is None else self.repeats.run(cohort, logits_to_keep, compute)
-        cohort.finish()
-        for watcher in cohort.watchers:
-            watcher.predicted(cohort, logits)
+    def _forward(self, batch: Batch, feed: Feed, phase: Phase, logits_to_keep: int | None) -> Tensor:
+        """One pass over all layers, evictions included. Returns logits (R, m or logits_to_keep, vocabulary).
+
+        ``logits_to_keep=None`` skips the output head: (R, 0, vocabulary).
+        """
+        batch.begin(feed, phase)
+        compute = partial(self._compute, batch, logits_to_keep)
+        logits = compute() if self.graphs is None else self.graphs.run(batch, logits_to_keep, compute)
+        batch.finish()
+        for watcher in batch.watchers:
+            watcher.predicted(batch, logits)
         return logits
 
-    def _compute(self, cohort: Batch, logits_to_keep: int | None) -> Tensor:
-        """What a pass does on the device, from the cohort's feed and slots to logits and slots."""
-        given = {
-            "input_ids": cohort.feed.tokens,
-            "position_ids": _rotated_at(cohort, cohort.feed),
-            "past_key_values": cohort.cache,
+    def _compute(self, batch: Batch, logits_to_keep: int | None) -> Tensor:
+        """The device's part of a pass: from the batch's feed and slots to logits and new slots."""
+        inputs = {
+            "input_ids": batch.feed.tokens,
+            "position_ids": _rotary_positions(batch, batch.feed),
+            "past_key_values": batch.cache,
             "use_cache": True,
-            "cohort": cohort,
+            "batch": batch,  # for `slot_attention`
         }
         logits: Tensor
         if logits_to_keep is None:
-            hidden = self.model.get_decoder()(**given).last_hidden_state
+            hidden = self.model.get_decoder()(**inputs).last_hidden_state
             logits = hidden.new_empty(len(hidden), 0, self.config.vocab_size)
         else:
-            logits = self.model(**given, logits_to_keep=logits_to_keep).logits
-        cohort.settle()
+            logits = self.model(**inputs, logits_to_keep=logits_to_keep).logits
+        batch.evict_deferred()
         return logits
 
 
-def _rotated_at(cohort: Batch, feed: Feed) -> Tensor:
-    """(R, m): the positions at which the model rotates; 0, where the rotation is the identity, for cache positions."""
+def _rotary_positions(batch: Batch, feed: Feed) -> Tensor:
+    """(R, m): positions at which the model rotates; 0, the identity, where the engine rotates by cache positions."""
     positions = feed.positions.clamp(min=0).long()
-    return positions if cohort.rope is None else torch.zeros_like(positions)
+    return positions if batch.rope is None else torch.zeros_like(positions)

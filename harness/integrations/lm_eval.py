@@ -20,16 +20,15 @@ from harness.config.experiments import CONF, option_names
 from harness.config.model import eos_token_ids, pick_device
 from harness.engine.engine import Engine
 from harness.engine.fast_layers import pack_layers
-from harness.engine.requests.request import Request, RequestOutput
-from harness.engine.requests.support import reason_against_model
+from harness.engine.requests import Request, RequestOutput, reason_against_model
 from harness.errors import UserError
 from harness.runner.memory import Footprint, allowed_bytes
 from harness.runner.plan import Job, Plan
 from harness.runner.progress import Progress
-from harness.runner.samples import StopTexts, no_tokens
+from harness.runner.samples import StopTexts, no_tokens_message
 from harness.runner.worker import compute_batch
 from tasks.base import Mode, Sample, Task, TaskError
-from tasks.lm_eval_library import Generation
+from tasks.lm_eval_library import GenerationSettings
 
 log = logging.getLogger(__name__)
 Pair = tuple[tuple[str, str], list[int], list[int]]  # texts, tokens of the context, tokens of the continuation
@@ -143,7 +142,7 @@ class KVReplica(TemplateLM):
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Greedy answers up to the first stop text, without it. Raises `TaskError` for anything but greedy decoding."""
-        wanted = [Generation.parse(request.task_name or "", request.args[1]) for request in requests]
+        wanted = [GenerationSettings.parse(request.task_name or "", request.args[1]) for request in requests]
         prompts = [
             self._cut(self.tok_encode(request.args[0]), self.max_length - generation.max_new_tokens)
             for request, generation in zip(requests, wanted, strict=True)
@@ -198,7 +197,7 @@ class KVReplica(TemplateLM):
         """Nats of each continuation, and whether the model would have said exactly that."""
         for (_, text), _, given in requests:
             if not given:
-                raise TaskError(no_tokens(text, "its context"))
+                raise TaskError(no_tokens_message(text, "its context"))
         prompts = [self._cut(context, self.max_length - len(given)) for _, context, given in requests]
         rows = [
             replace(self._row(prompt, prompts, 0), max_new_tokens=len(given), continuation=given)
@@ -209,7 +208,7 @@ class KVReplica(TemplateLM):
     def _row(self, prompt: Sequence[int], prompts: Sequence[Sequence[int]], new_tokens: int) -> Request:
         """Under the cell's policy. For the budget: ``prompts``, all of this call, and ``new_tokens`` to generate."""
         policy, budget = self.cell.policy, self.cell.budget
-        slots = 0 if policy.is_dense else budget.of(len(prompt), new_tokens, [len(other) for other in prompts])
+        slots = 0 if policy.is_dense else budget.slots_for(len(prompt), new_tokens, [len(other) for other in prompts])
         return Request(prompt, policy, slots)
 
     def _cut(self, prompt: list[int], room: int) -> list[int]:
@@ -231,7 +230,9 @@ class KVReplica(TemplateLM):
         found: dict[str, RequestOutput] = {}
         with self.progress.over(work.tokens):
             for batch in work.batches(self.memory):
-                for part, outcomes, _ in compute_batch(self.engine, work.of(batch).waves(self.memory), self.progress):
+                for part, outcomes, _ in compute_batch(
+                    self.engine, work.with_jobs(batch).waves(self.memory), self.progress
+                ):
                     found |= {job.sample.id: each for job, (each,) in zip(part, outcomes, strict=True)}
         return [found[job.sample.id] for job in jobs]
 

@@ -1,4 +1,4 @@
-"""Cells that cannot be run as asked, found before any weights are loaded."""
+"""Unsupported cells: those that cannot be run as requested, found before any weights are loaded."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ from functools import cache
 
 from harness.config.cell import Cell, reason_against_budget
 from harness.config.model import ModelSpec
-from harness.engine.requests.request import Request
-from harness.engine.requests.support import reason_against_model
+from harness.engine.requests import Request, reason_against_model
 from harness.runner.samples import Prompts
-from policies.shape import ModelShape
+from policies.view import ModelShape
 
 HINDSIGHT_AT_MOST = 4 * 2**30  # bytes for one row of an oracle
 
 
 @dataclass(frozen=True)
 class UnsupportedCell:
-    """What will not be run, by the name of its policy, and the sentence that says why."""
+    """A cell that is not run, by the name of its policy (``what``), and the reason as a sentence."""
 
     what: str
     reason: str
 
 
-def explain_unsupported(refusals: Iterable[UnsupportedCell], opening: str) -> list[str]:
-    """One line for each reason, after the policies that it holds for."""
+def explain_unsupported(cells: Iterable[UnsupportedCell], opening: str) -> list[str]:
+    """One line for each reason, with the policies that it applies to."""
     by_reason: dict[str, dict[str, None]] = {}
-    for refusal in refusals:
-        by_reason.setdefault(refusal.reason, {})[refusal.what] = None
+    for cell in cells:
+        by_reason.setdefault(cell.reason, {})[cell.what] = None
     return [f"{opening} {', '.join(names)}. {reason}" for reason, names in by_reason.items()]
 
 
@@ -37,7 +36,7 @@ def reason_against_cell(cell: Cell, prompts: Prompts) -> str:
     shape = _shape(cell.model)
     if reason := reason_against_model(cell.policy, shape):
         return reason
-    samples = prompts.under(cell)
+    samples = prompts.samples_of(cell)
     if cell.policy.is_dense:
         return ""
     if reason := reason_against_budget(cell.policy, min(slots for _, _, slots in samples)):
@@ -46,7 +45,7 @@ def reason_against_cell(cell: Cell, prompts: Prompts) -> str:
     needed = max(hindsight_bytes(cell, row, shape) for row in rows)
     if needed > HINDSIGHT_AT_MOST:
         return (
-            f"Policy '{cell.policy.name}' remembers the attention of the whole dense run, {needed / 2**30:.0f} GiB for "
+            f"Policy '{cell.policy.name}' keeps the attention of the whole dense run, {needed / 2**30:.0f} GiB for "
             f"one prompt where {HINDSIGHT_AT_MOST // 2**30} are allowed: use larger blocks or shorter prompts."
         )
     return ""
@@ -59,7 +58,7 @@ def _shape(model: ModelSpec) -> ModelShape:
 
 
 def hindsight_bytes(cell: Cell, row: Request, shape: ModelShape) -> int:
-    """Bytes that remembering the dense run ahead of an oracle's row takes, adding up included; 0 for other policies."""
+    """Bytes of attention that an oracle's row keeps of the dense run before it, sums included; 0 for other policies."""
     if not row.policy.hindsight:
         return 0
     passes = len(row.chunks(cell.prompting)) + row.max_new_tokens

@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 from harness.config.experiments import CONF
 from harness.config.model import DTYPES, ModelSpec
 from harness.engine.batch.prefix_sharing import plan_sharing
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from harness.errors import UserError
 
 
@@ -28,7 +28,7 @@ from harness.errors import UserError
 class WorkEstimate:
     """Tokens to feed at most (generation may end earlier), each row by itself and with shared prompt work.
 
-    ``passes``: forward passes of cohorts that the shared work takes, at most.
+    ``passes``: forward passes of batches that the shared work takes, at most.
     """
 
     rows: int = 0
@@ -57,14 +57,14 @@ def _of_regime(rows: Sequence[Request], prompting: Prompting) -> WorkEstimate:
     plan = plan_sharing(rows, prompting)
     chunks = [row.chunks(prompting) for row in rows]
     passes = [len(each) + row.total_tokens - len(row.tokens) for each, row in zip(chunks, rows, strict=True)]
-    fed = sum(rows[index].total_tokens for cohort in plan.alone for index in cohort)
-    taken = sum(max(passes[index] for index in cohort) for cohort in plan.alone)
-    for family in plan.families:
-        together = family.chunks(rows, prompting)
-        read = zip(family.prompts, together, strict=True)
+    fed = sum(rows[index].total_tokens for batch in plan.alone for index in batch)
+    taken = sum(max(passes[index] for index in batch) for batch in plan.alone)
+    for group in plan.prefix_groups:
+        together = group.chunks(rows, prompting)
+        read = zip(group.prompts, together, strict=True)
         fed += sum(chunks[index][len(each) - 1][1] for index, each in read)
         taken += max(map(len, together))
-        for branch in family.branches:
+        for branch in group.branches:
             fed += sum(rows[index].total_tokens - chunks[index][branch.after][1] for index in branch.rows)
             taken += max(passes[index] for index in branch.rows) - branch.after - 1
     alone = sum(row.total_tokens for row in rows)

@@ -1,4 +1,4 @@
-"""How much memory rows need, said before they run: slots that persist, the tail of a chunk, and a stated workspace.
+"""How much memory rows need, computed before they run: stored slots, the tail of a chunk, and a workspace.
 
     peak = weights + slots + workspace
     slots = (shared prompts' slots + Σ over rows (N + B)) × bytes of one slot over all layers
@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from harness.engine.attention.attend import NUMBERS_PER_TILE, ROWS_PER_TILE
-from harness.engine.batch.prefix_sharing import forks_after
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.batch.prefix_sharing import last_shared_pass
+from harness.engine.requests import Prompting, Request
 from policies.scorer import ON_A_GPU, ON_A_PROCESSOR
 
 SHARE_OF_FREE_MEMORY = 0.6  # the rest is left to the allocator's gaps and to everyone else
@@ -33,7 +33,7 @@ class Footprint:
 
     slot: int
     token: int  # activations of one token in the widest moment of a layer
-    waiting: int  # keys, values and queries of one token in all layers (`harness.engine.batch.evict_all_layers`)
+    waiting: int  # keys, values and queries of one token in all layers (`harness.engine.batch.layer_batch`)
     settling: int  # scores, statistics and selection of one slot over all layers and heads
     vector: int  # numbers of the keys of one slot over all layers and heads
     query_heads: int
@@ -79,7 +79,7 @@ class MemoryLoad:
         """The same and one row more. ``hindsight``: bytes that it needs of its prompt's dense run."""
         load = copy(self)
         plan = row.chunks(prompting)
-        after = forks_after(row, prompting)
+        after = last_shared_pass(row, prompting)
         alone = len(plan) if after is None else after + 1
         prompt = hash(tuple(row.tokens))
         tail = _widest(plan[1:])

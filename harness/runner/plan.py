@@ -1,4 +1,7 @@
-"""From cells to batches: which samples are missing, and which of them the engine is given at once."""
+"""From cells to batches: which samples are missing, and which of them go into the engine together.
+
+Batches hold whole samples under all their cells, as many as fit into memory. `RunResult` is what a run returns.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,13 @@ import pandas as pd
 from harness.config import identity
 from harness.config.cell import Cell
 from harness.config.model import ModelSpec
-from harness.engine.requests.request import Request
-from harness.engine.requests.support import refuse_unsupported
+from harness.engine.requests import Request, refuse_unsupported
 from harness.runner.checks import hindsight_bytes
 from harness.runner.memory import Footprint, MemoryLoad
 from harness.runner.run_settings import Shard
 from harness.runner.samples import Prompts, RequestBuilder
 from harness.store.store import Store
-from policies.shape import ModelShape
+from policies.view import ModelShape
 from tasks.base import Sample
 
 ROWS_AT_ONCE = 512
@@ -38,11 +40,11 @@ class Job:
 
     @property
     def row(self) -> Request:
-        """The row that reads and says the most: its ledger is the job's (docs/design/rows.md)."""
+        """The row with the most tokens: its ledger is the job's (docs/design/rows.md)."""
         return max(self.rows, key=lambda row: row.total_tokens)
 
     def loaded_on(self, load: MemoryLoad, shape: ModelShape) -> MemoryLoad:
-        """``load`` and all rows of this job."""
+        """``load`` with all rows of this job."""
         for row in self.rows:
             load = load.with_row(row, self.cell.prompting, hindsight_bytes(self.cell, row, shape))
         return load
@@ -53,14 +55,14 @@ class Job:
         return max(len(row.chunks(self.cell.prompting)) + row.max_new_tokens for row in self.rows)
 
     @property
-    def may_speak_long(self) -> bool:
+    def may_decode_long(self) -> bool:
         """Whether some row may take more passes after its prompt than in it: its length is not known before it ends."""
         longest = self.row
         return self.cell.task.mode == "generate" and longest.max_new_tokens > len(longest.chunks(self.cell.prompting))
 
     @property
-    def together(self) -> tuple[Any, ...]:
-        """Jobs with the same key can be given to the engine at once: prompts of similar length, fed alike."""
+    def batch_key(self) -> tuple[Any, ...]:
+        """Jobs with the same key can go into the engine together: prompts of similar length, fed in the same way."""
         prompting = self.cell.prompting
         similar = len(self.row.tokens) // (prompting.block_size if prompting.has_blocks else SIMILAR_LENGTH)
         return (self.cell.task.mode, prompting, similar)
@@ -68,8 +70,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Plan:
-    """All work of one model. ``present`` counts samples that the store already had; ``samples`` is a hash of all that
-    were asked for."""
+    """All work of one model. ``present`` counts samples that the store already had; ``samples`` is a hash of the ids of
+    all requested samples."""
 
     model: ModelSpec
     cells: tuple[Cell, ...]
@@ -79,8 +81,8 @@ class Plan:
     footprint: Footprint
     samples: str = ""
 
-    def of(self, jobs: Sequence[Job]) -> Plan:
-        """The same for some of the jobs."""
+    def with_jobs(self, jobs: Sequence[Job]) -> Plan:
+        """The same plan with these jobs."""
         return replace(self, jobs=tuple(jobs))
 
     @property
@@ -91,31 +93,31 @@ class Plan:
     def batches(self, memory: int, rows: int = ROWS_AT_ONCE) -> Iterator[list[Job]]:
         """Jobs for one engine call each: whole samples under all their cells, as many as fit.
 
-        ``memory``: bytes beside the weights. ``rows``: at most. A single job is always given out, fitting or not. Jobs
-        that may speak for longer than they read are given out several waves at once, for rows of a later wave to take
-        the places of those that finish early.
+        ``memory``: bytes beside the weights. ``rows``: at most. A single job is a batch even where it does not fit.
+        Jobs that may decode for longer than they read come several waves at once (continuous batching): rows of a later
+        wave take the slots of rows that finish early.
         """
         alike: dict[tuple[Any, ...], list[Job]] = defaultdict(list)
         for job in self.jobs:
-            alike[job.together].append(job)
+            alike[job.batch_key].append(job)
         # What takes the most passes comes first, so that several workers end at about the same time.
         for _, members in sorted(alike.items(), key=lambda pair: (-max(job.passes for job in pair[1]), str(pair[0]))):
-            similar = self.of(members)
-            if not any(job.may_speak_long for job in members):
-                yield from similar._filled(memory, rows)
+            similar = self.with_jobs(members)
+            if not any(job.may_decode_long for job in members):
+                yield from similar._fill(memory, rows)
                 continue
             waves = similar.waves(memory, rows)
             for start in range(0, len(waves), WAVES_AT_ONCE):
                 yield [job for wave in waves[start : start + WAVES_AT_ONCE] for job in wave]
 
     def waves(self, memory: int, rows: int = ROWS_AT_ONCE) -> list[list[Job]]:
-        """These jobs, which `batches` has given out together, as they read their prompts: at once if all of them fit,
-        else so that two waves do."""
-        whole = self._filled(memory, rows)
-        return whole if len(whole) < 2 else self._filled(memory // 2, rows // 2)
+        """The jobs of one batch of `batches` in waves that read their prompts together: one wave if all of them fit,
+        else waves of which two fit."""
+        whole = self._fill(memory, rows)
+        return whole if len(whole) < 2 else self._fill(memory // 2, rows // 2)
 
-    def _filled(self, memory: int, rows: int) -> list[list[Job]]:
-        """Jobs in their order, each time as many as fit."""
+    def _fill(self, memory: int, rows: int) -> list[list[Job]]:
+        """The jobs in their order, as many at a time as fit."""
         filled: list[list[Job]] = []
         load = MemoryLoad(self.footprint)
         for job in self.jobs:
@@ -136,43 +138,40 @@ def plan(
     shard: Shard | None = None,
     whole: bool = False,
 ) -> Plan:
-    """Find what is missing in a share of the sweep. Raises the errors of `harness.config.cell.USER_ERRORS` for prompts that the
-    model cannot take.
+    """Find what is missing in a shard of the sweep.
 
-    ``whole``: where anything is missing, plan what is there too, so that batches are what they were the first time.
+    ``whole``: where anything is missing, plan what is present too, so that batches are the same as the first time. Raises
+    the errors of `harness.config.cell.USER_ERRORS` for prompts that the model cannot take.
     """
     config = model.config().get_text_config()
-    asked = RequestBuilder(prompts.encoder(model))
+    builder = RequestBuilder(prompts.encoder(model))
     share = shard or Shard()
     jobs: list[Job] = []
     present = missing = 0
     ids: dict[str, list[str]] = {}
     for cell in cells:
-        samples = [each for rank, each in enumerate(prompts.under(cell)) if share.holds(rank)]
+        samples = [each for rank, each in enumerate(prompts.samples_of(cell)) if share.holds(rank)]
         ids[cell.id] = [sample.id for sample, _, _ in samples]
         finished = store.finished(cell.id)
         here = sum(sample.id in finished for sample, _, _ in samples)
         present, missing = present + here, missing + len(samples) - here
         jobs += [
-            Job(cell, sample, asked.rows(cell, sample, tokens, slots))
+            Job(cell, sample, builder.requests(cell, sample, tokens, slots))
             for sample, tokens, slots in samples
             if whole or sample.id not in finished
         ]
     jobs = jobs if missing else []
     refuse_unsupported(config, max((row.total_tokens for job in jobs for row in job.rows), default=0))
-    # Rows of one sample under all its cells lie together, so that an interrupted run leaves whole comparisons; the
-    # order of cells must not depend on the order in which somebody has asked for them.
+    # Jobs of one sample under all its cells lie together, so that an interrupted run leaves whole comparisons. The order
+    # of cells must not depend on the order in which they were requested.
     jobs.sort(key=lambda job: (job.sample.id, job.cell.id))
     footprint = Footprint.of(config, model.dtype)
     return Plan(model, tuple(cells), tuple(jobs), present, model.shape(), footprint, identity.hash_data(ids))
 
 
-# What a run gives back: its cells, and where their rows are.
-
-
 @dataclass(frozen=True)
 class RunResult:
-    """What a run was asked for and what it did. ``computed`` and ``present`` count samples over all cells."""
+    """The cells of a run and what it did. ``computed`` and ``present`` count samples over all cells."""
 
     cells: tuple[Cell, ...]
     store: Store
@@ -180,5 +179,5 @@ class RunResult:
     present: int
 
     def rows(self) -> pd.DataFrame:
-        """All rows of these cells, of this run and earlier ones, in the order in which cells were asked for."""
+        """All rows of these cells, of this run and earlier ones, in the order in which cells were requested."""
         return self.store.load(cell.id for cell in self.cells)

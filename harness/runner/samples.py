@@ -1,35 +1,36 @@
-"""From a sample to the tokens that a model reads: cut in the middle, chat format, start of the answer.
+"""From a task's sample to what the engine is asked, and from what it answers to rows of the results.
 
-The order is LongBench's (tasks.md 2.3): fill, cut, wrap, encode.
+A sample's text is cut in the middle, put into the chat format and encoded, in LongBench's order (tasks.md 2.3):
+fill, cut, wrap, encode. Its tokens become one request, or one for each of its continuations. The outcomes become one
+row per metric. All that lies between a configuration and the engine, or the engine and a row, is part of a cell's
+identity (`harness.config.identity`), so this module holds nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
+from harness.config.cell import Cell
 from harness.config.identity import hash_data
+from harness.config.model import ModelSpec
+from harness.engine.requests import Request, RequestOutput
+from harness.errors import UserError
+from tasks.base import Likelihood, Sample, Task, TaskError
 
 if TYPE_CHECKING:
     from harness.runner.plan import Job
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
-
-from harness.config.cell import Cell
-from harness.config.model import ModelSpec
-from harness.engine.requests.request import Request, RequestOutput
-from harness.errors import UserError
-from tasks.base import Likelihood, Sample, Task, TaskError
-
 DATE = "26 Jul 2024"  # for templates that name the day (Llama 3.1), or results would change with it
+
+
+# Prompts: from text to tokens.
 
 
 @dataclass(frozen=True)
 class PromptEncoder:
-    """How one model is spoken to. ``context``: positions it has, tokens; None where its configuration does not say."""
+    """Encodes prompts for one model. ``context``: positions it has, tokens; None where its configuration does not say."""
 
     tokenizer: Any
     chat: bool = False  # whether samples that want a chat format get the tokenizer's
@@ -38,7 +39,7 @@ class PromptEncoder:
 
     @staticmethod
     def for_model(model: ModelSpec) -> PromptEncoder:
-        """Loads the tokenizer. Raises `UserError` where a chat format is asked for that the tokenizer does not have."""
+        """Loads the tokenizer. Raises `UserError` where ``model.chat`` is set and the tokenizer has no chat format."""
         tokenizer = model.tokenizer()
         has_template = getattr(tokenizer, "chat_template", None) is not None
         if model.chat and not has_template:
@@ -46,34 +47,34 @@ class PromptEncoder:
         context = getattr(model.config().get_text_config(), "max_position_embeddings", None)
         return PromptEncoder(tokenizer, has_template if model.chat is None else model.chat, model.double_bos, context)
 
-    def encoded(self, sample: Sample) -> list[int]:
+    def encode(self, sample: Sample) -> list[int]:
         """The prompt's tokens, special ones included."""
         text = sample.prompt
-        most = self._most(sample)
-        while most is not None:
-            text = truncate_middle(self.tokenizer, sample.prompt, most)
+        limit = self._max_text_tokens(sample)
+        while limit is not None:
+            text = truncate_middle(self.tokenizer, sample.prompt, limit)
             # Cutting between other characters than the tokenizer would can cost some tokens more.
-            excess = len(self._encoded(sample, text)) + sample.max_new_tokens - (self.context or 2**62)
-            if excess <= 0 or most <= 0:
+            excess = len(self._encode_text(sample, text)) + sample.max_new_tokens - (self.context or 2**62)
+            if excess <= 0 or limit <= 0:
                 break
-            most -= excess
-        return self._encoded(sample, text)[: sample.truncate_to]
+            limit -= excess
+        return self._encode_text(sample, text)[: sample.truncate_to]
 
     def stops(self, sample: Sample) -> frozenset[int]:
         """The last token of each of the sample's stop texts."""
         encoded = (self.tokenizer.encode(text, add_special_tokens=False) for text in sample.stop_tokens)
         return frozenset(tokens[-1] for tokens in encoded)
 
-    def _most(self, sample: Sample) -> int | None:
-        """Tokens of the prompt that are left, or None where nothing may be cut."""
+    def _max_text_tokens(self, sample: Sample) -> int | None:
+        """Tokens that the prompt's text may keep, or None where nothing may be cut."""
         if sample.longest is None:
             return None
         if self.context is None:
             return sample.longest
-        wrapping = len(self._encoded(sample, ""))
+        wrapping = len(self._encode_text(sample, ""))
         return min(sample.longest, self.context - sample.max_new_tokens - wrapping)
 
-    def _encoded(self, sample: Sample, text: str) -> list[int]:
+    def _encode_text(self, sample: Sample, text: str) -> list[int]:
         if not (sample.chat and self.chat):
             return list(self.tokenizer.encode(text + sample.answer_prefix))
         messages = [{"role": "system", "content": sample.system}] if sample.system else []
@@ -86,42 +87,47 @@ class PromptEncoder:
         return list(self.tokenizer.encode(wrapped, add_special_tokens=self.double_bos or not begins))
 
 
-def truncate_middle(tokenizer: Any, text: str, most: int) -> str:
-    """``text``, or its first and last ``most // 2`` tokens, decoded without special tokens and joined with nothing."""
+def truncate_middle(tokenizer: Any, text: str, limit: int) -> str:
+    """``text``, or its first and last ``limit // 2`` tokens, decoded without special tokens and joined with nothing."""
     tokens = tokenizer.encode(text)
-    if len(tokens) <= most:
+    if len(tokens) <= limit:
         return text
-    half = max(0, most) // 2
+    half = max(0, limit) // 2
     first, last = tokens[:half], tokens[len(tokens) - half :]
     return str(tokenizer.decode(first, skip_special_tokens=True) + tokenizer.decode(last, skip_special_tokens=True))
 
 
-# Texts that end a generation, whatever tokens they are written in.
+class Prompts:
+    """The samples of the cells of one sweep, ``limit`` of each task at most, each encoded once for all its cells."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
+        self._encoders: dict[ModelSpec, PromptEncoder] = {}
+        self._encoded: dict[tuple[ModelSpec, Task], list[tuple[Sample, list[int]]]] = {}
+
+    def samples_of(self, cell: Cell) -> list[tuple[Sample, list[int], int]]:
+        """Every sample of a cell, its prompt's tokens, and the slots that the budget grants it (0 for dense)."""
+        encoded = self._of_task(cell.model, cell.task)
+        if cell.policy.is_dense:
+            return [(sample, tokens, 0) for sample, tokens in encoded]
+        lengths = [len(tokens) for _, tokens in encoded]
+        return [(s, tokens, cell.budget.slots_for(len(tokens), s.max_new_tokens, lengths)) for s, tokens in encoded]
+
+    def encoder(self, model: ModelSpec) -> PromptEncoder:
+        """The model's encoder; its tokenizer is loaded once."""
+        if model not in self._encoders:
+            self._encoders[model] = PromptEncoder.for_model(model)
+        return self._encoders[model]
+
+    def _of_task(self, model: ModelSpec, task: Task) -> list[tuple[Sample, list[int]]]:
+        if (model, task) not in self._encoded:
+            encoder = self.encoder(model)
+            samples = task.first(encoder.tokenizer, self.limit)
+            self._encoded[model, task] = [(sample, encoder.encode(sample)) for sample in samples]
+        return self._encoded[model, task]
 
 
-@dataclass(frozen=True)
-class StopTexts:
-    """For `Row.until`: says whether the last token completed one of ``texts`` (none of them empty)."""
-
-    texts: tuple[str, ...]
-    tokenizer: Any
-
-    def __call__(self, tokens: Sequence[int]) -> bool:
-        # A token that says anything is at least one byte, so a text ends in the last token only if it lies within so
-        # many; two more, because the first token of a piece may be decoded without its leading space.
-        reach = max(len(text.encode()) for text in self.texts) + 2
-        said = self.tokenizer.decode(tokens[-reach:], skip_special_tokens=True)
-        return any(text in said for text in self.texts)
-
-
-def truncate_at_stops(text: str, stops: Sequence[str]) -> str:
-    """What stands before each of ``stops``, taken in turn."""
-    for stop in stops:
-        text = text.partition(stop)[0]
-    return text
-
-
-# Texts whose likelihood after a prompt is asked: from a sample to tokens, and from outcomes back to likelihoods.
+# Continuations: texts of which a task wants the likelihood after a prompt.
 
 
 def split_continuations(sample: Sample, encoder: PromptEncoder) -> tuple[list[int], list[list[int]]]:
@@ -135,20 +141,20 @@ def split_continuations(sample: Sample, encoder: PromptEncoder) -> tuple[list[in
     """
     wrapped = sample.chat and encoder.chat
     bare, blank = (sample, "") if wrapped else _without_trailing_blank(sample)
-    prompt = encoder.encoded(bare)
+    prompt = encoder.encode(bare)
     texts = [replace(bare, answer_prefix=bare.answer_prefix + blank + text) for text in sample.continuations]
-    wholes = [encoder.encoded(text) for text in texts]
+    wholes = [encoder.encode(text) for text in texts]
     if wrapped:
         prompt = prompt[: min(_common_prefix(prompt, whole) for whole in wholes)]
     continuations = [whole[len(prompt) :] for whole in wholes]
-    for text, given in zip(sample.continuations, continuations, strict=True):
-        if not given:
-            raise TaskError(no_tokens(text, f"the prompt of sample {sample.id}"))
+    for text, tokens in zip(sample.continuations, continuations, strict=True):
+        if not tokens:
+            raise TaskError(no_tokens_message(text, f"the prompt of sample {sample.id}"))
     return prompt, continuations
 
 
-def no_tokens(text: str, after: str) -> str:
-    """The sentence about a continuation whose likelihood nobody can tell."""
+def no_tokens_message(text: str, after: str) -> str:
+    """The error sentence about a continuation that has no likelihood."""
     return (
         f"The continuation {text!r} adds no token to {after}, so that it has no likelihood: give another text, or put "
         "a blank between them."
@@ -179,56 +185,48 @@ def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-# The samples of every task in a model's own tokens, made once however often they are asked for.
+# Stop texts: they end a generation, whatever tokens they are written in.
 
 
-class Prompts:
-    """Samples of the cells of one sweep, ``limit`` of each task at most."""
+@dataclass(frozen=True)
+class StopTexts:
+    """For ``Request.until``: whether the last token completed one of ``texts`` (none of them empty)."""
 
-    def __init__(self, limit: int | None = None) -> None:
-        self.limit = limit
-        self._encoders: dict[ModelSpec, PromptEncoder] = {}
-        self._encoded: dict[tuple[ModelSpec, Task], list[tuple[Sample, list[int]]]] = {}
+    texts: tuple[str, ...]
+    tokenizer: Any
 
-    def under(self, cell: Cell) -> list[tuple[Sample, list[int], int]]:
-        """Every sample of a cell, its prompt's tokens, and the slots that the budget grants (0 for dense)."""
-        encoded = self._of(cell.model, cell.task)
-        if cell.policy.is_dense:
-            return [(sample, tokens, 0) for sample, tokens in encoded]
-        lengths = [len(tokens) for _, tokens in encoded]
-        return [(s, tokens, cell.budget.of(len(tokens), s.max_new_tokens, lengths)) for s, tokens in encoded]
-
-    def encoder(self, model: ModelSpec) -> PromptEncoder:
-        """How a model is spoken to; its tokenizer is loaded once."""
-        if model not in self._encoders:
-            self._encoders[model] = PromptEncoder.for_model(model)
-        return self._encoders[model]
-
-    def _of(self, model: ModelSpec, task: Task) -> list[tuple[Sample, list[int]]]:
-        if (model, task) not in self._encoded:
-            encoder = self.encoder(model)
-            samples = task.first(encoder.tokenizer, self.limit)
-            self._encoded[model, task] = [(sample, encoder.encoded(sample)) for sample in samples]
-        return self._encoded[model, task]
+    def __call__(self, tokens: Sequence[int]) -> bool:
+        # A token that adds text adds at least one byte, so a text ends in the last token only if it lies within so
+        # many; two more, because the first token of a piece may be decoded without its leading space.
+        reach = max(len(text.encode()) for text in self.texts) + 2
+        ending = self.tokenizer.decode(tokens[-reach:], skip_special_tokens=True)
+        return any(text in ending for text in self.texts)
 
 
-# From samples to the rows of a cell: what the engine is asked, and when an answer is over.
+def truncate_at_stops(text: str, stops: Sequence[str]) -> str:
+    """What stands before each of ``stops``, taken in turn."""
+    for stop in stops:
+        text = text.partition(stop)[0]
+    return text
+
+
+# To the engine and back.
 
 
 class RequestBuilder:
-    """Rows of one model. Continuations are encoded once for all cells."""
+    """Makes the requests of one model's samples. Continuations are encoded once for all cells."""
 
     def __init__(self, encoder: PromptEncoder) -> None:
         self.encoder = encoder
         self._split: dict[tuple[Task, str], tuple[list[int], list[list[int]]]] = {}
 
-    def rows(self, cell: Cell, sample: Sample, tokens: list[int], slots: int) -> tuple[Request, ...]:
-        """One row for a sample (``tokens``: its prompt), or one for each of its continuations."""
+    def requests(self, cell: Cell, sample: Sample, tokens: list[int], slots: int) -> tuple[Request, ...]:
+        """One request for a sample (``tokens``: its prompt), or one for each of its continuations."""
         if cell.task.mode == "continuations":
-            prompt, continuations = self._continued(cell.task, sample)
-            return tuple(Request(prompt, cell.policy, slots, len(given), continuation=given) for given in continuations)
+            prompt, continuations = self._split_once(cell.task, sample)
+            return tuple(Request(prompt, cell.policy, slots, len(each), continuation=each) for each in continuations)
         until = StopTexts(sample.until, self.encoder.tokenizer) if sample.until else None
-        row = Request(
+        request = Request(
             tokens,
             cell.policy,
             slots,
@@ -237,19 +235,16 @@ class RequestBuilder:
             stops=self.encoder.stops(sample),
             until=until,
         )
-        return (row,)
+        return (request,)
 
-    def _continued(self, task: Task, sample: Sample) -> tuple[list[int], list[list[int]]]:
+    def _split_once(self, task: Task, sample: Sample) -> tuple[list[int], list[list[int]]]:
         key = task, sample.id
         if key not in self._split:
             self._split[key] = split_continuations(sample, self.encoder)
         return self._split[key]
 
 
-# From what the engine said of one sample to its rows in the results.
-
-
-def rows_of(job: Job, outcomes: Sequence[RequestOutput], tokenizer: Any, seconds: float) -> list[dict[str, Any]]:
+def result_rows(job: Job, outcomes: Sequence[RequestOutput], tokenizer: Any, seconds: float) -> list[dict[str, Any]]:
     """The ``samples`` rows of one (cell, sample), one per metric (docs/results-schema.md)."""
     task, sample = job.cell.task, job.sample
     outcome = outcomes[job.rows.index(job.row)]

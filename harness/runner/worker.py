@@ -1,6 +1,6 @@
-"""The runner: cells in, rows in the store out. One model at a time; any number of processes may run the same cells.
+"""A worker: computes the missing samples of cells and stores their rows, one model at a time.
 
-Finished work is never repeated.
+Any number of workers may run the same cells at once. Finished work is never repeated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from harness.console import say
 from harness.engine.cuda_graphs import CudaGraphRunner, on_gpu
 from harness.engine.engine import Engine
 from harness.engine.fast_layers import compile_layers, pack_layers
-from harness.engine.requests.request import RequestOutput
+from harness.engine.requests import RequestOutput
 from harness.errors import UserError
 from harness.runner import usage
 from harness.runner.locks import BatchLock, BatchLocks
@@ -29,10 +29,10 @@ from harness.runner.memory import allowed_bytes, out_of_memory, release_cached
 from harness.runner.plan import ROWS_AT_ONCE, Job, Plan, RunResult, plan
 from harness.runner.progress import Progress
 from harness.runner.run_settings import RunSettings
-from harness.runner.samples import Prompts, rows_of
+from harness.runner.samples import Prompts, result_rows
 from harness.runner.signals import stoppable, uninterrupted
 from harness.runner.usage import Usage
-from harness.runner.work_queue import WorkItem, WorkQueue, claimed_items
+from harness.runner.work_queue import WorkItem, WorkQueue, held_items
 from harness.store.store import Store
 
 
@@ -42,11 +42,11 @@ def run(
     device: str,
     prompts: Prompts,
     progress: Progress,
-    terms: RunSettings = RunSettings(),  # noqa: B008 (frozen)
+    settings: RunSettings = RunSettings(),  # noqa: B008 (frozen)
 ) -> RunResult:
-    """Compute every missing sample of these cells, together with any other worker that is asked for the same.
+    """Compute every missing sample of these cells, together with all other workers on the same cells.
 
-    All checks come before the first model is loaded. SIGINT and SIGTERM drop the batch under way and raise
+    All checks come before the first model is loaded. SIGINT and SIGTERM drop the current batch and raise
     KeyboardInterrupt; what was finished is in the store.
     """
     unique = tuple({cell.id: cell for cell in cells}.values())
@@ -55,18 +55,19 @@ def run(
     for cell in unique:
         by_model[cell.model].append(cell)
     plans = [
-        plan(model, members, store, prompts, terms.shard, terms.deterministic) for model, members in by_model.items()
+        plan(model, members, store, prompts, settings.shard, settings.deterministic)
+        for model, members in by_model.items()
     ]
     store.check_writable()
     store.remember()
-    terms.settle()
+    settings.enable_determinism()
     stored = 0
     with stoppable(), progress.over(sum(p.tokens for p in plans)):
         for work in plans:
             if work.jobs:
-                stored += Worker(work, store, device, prompts, progress, terms).compute()
+                stored += Worker(work, store, device, prompts, progress, settings).compute()
     if stored:
-        store.remember()  # for whoever asks next; this worker has read most of it anyway
+        store.remember()  # for the next reader; this worker has read most of the parts anyway
     return RunResult(unique, store, stored, sum(p.present for p in plans))
 
 
@@ -74,71 +75,72 @@ class Worker:
     """Computes the work of one model, batch by batch, beside others that do the same."""
 
     def __init__(
-        self, work: Plan, store: Store, device: str, prompts: Prompts, progress: Progress, terms: RunSettings
+        self, work: Plan, store: Store, device: str, prompts: Prompts, progress: Progress, settings: RunSettings
     ) -> None:
-        self.work, self.store, self.device, self.progress, self.terms = work, store, device, progress, terms
-        self.wanted = {cell.id: len(prompts.under(cell)) for cell in work.cells}
+        self.work, self.store, self.device, self.progress, self.settings = work, store, device, progress, settings
+        self.requested = {cell.id: len(prompts.samples_of(cell)) for cell in work.cells}
         self.stored = 0  # samples, by this worker
-        self.settled: set[str] = set()  # units that this worker has seen to the end
+        self.done: set[str] = set()  # names of the items that this worker has computed
 
     def compute(self) -> int:
-        """Go on until every sample is in the store, by whomever; how many this worker has stored."""
+        """Work until all workers together have stored every sample; how many this one has stored."""
         spec = self.work.model
         if slow := dtype_advice(spec.name, DTYPES[spec.dtype], self.device):
             say(escape(slow))
         model = spec.load(self.device)
-        repeats = None
-        if self.terms.compile_on(model.device):
+        graphs = None
+        if self.settings.compile_on(model.device):
             if reason := compile_layers(model):
                 say(escape(reason))
-            repeats = CudaGraphRunner(on_gpu(), lambda sentence: say(escape(sentence)))
-        if self.terms.pack_on(model.device):
+            graphs = CudaGraphRunner(on_gpu(), lambda sentence: say(escape(sentence)))
+        if self.settings.pack_on(model.device):
             pack_layers(model)
         self.tokenizer = spec.tokenizer()
-        self.engine = Engine(model, eos_token_ids(model), repeats=repeats)
+        self.engine = Engine(model, eos_token_ids(model), graphs=graphs)
         for cell in self.work.cells:
             described = {**cell.description(), **provenance.cell_provenance(self.device)}
-            self.store.describe(cell.id, described, self.wanted[cell.id])
-        agenda = WorkQueue(self.store.root, self.work, self.terms)
-        with BatchLocks(agenda.folder, self.terms.lease) as claims:
-            for claim, unit in claimed_items(agenda.units(self._batches), claims, self.store.root, self._is_finished):
-                with claim:
-                    self._settle(claim, unit)
+            self.store.describe(cell.id, described, self.requested[cell.id])
+        queue = WorkQueue(self.store.root, self.work, self.settings)
+        with BatchLocks(queue.folder, self.settings.lease) as locks:
+            for lock, item in held_items(queue.items(self._batches), locks, self.store.root, self._is_finished):
+                with lock:
+                    self._compute_item(lock, item)
         return self.stored
 
     @cached_property
-    def _room(self) -> tuple[int, int]:
-        """Bytes and rows that may be in work at one time: asked once, as the allocator keeps what a batch has used."""
-        memory = 2**62 if self.terms.deterministic else allowed_bytes(self.engine.model.device)
-        return memory, self.terms.batch_rows or ROWS_AT_ONCE
+    def _limits(self) -> tuple[int, int]:
+        """Bytes and rows of a batch at most. Read once, because the allocator keeps the memory that a batch has used."""
+        memory = 2**62 if self.settings.deterministic else allowed_bytes(self.engine.model.device)
+        return memory, self.settings.batch_rows or ROWS_AT_ONCE
 
     def _batches(self, jobs: Sequence[Job]) -> Iterator[list[Job]]:
-        return self.work.of(jobs).batches(*self._room)
+        return self.work.with_jobs(jobs).batches(*self._limits)
 
-    def _is_finished(self, unit: WorkItem) -> bool:
-        return unit.name in self.settled or not self._missing(unit.jobs)
+    def _is_finished(self, item: WorkItem) -> bool:
+        return item.name in self.done or not self._missing(item.jobs)
 
     def _missing(self, jobs: Sequence[Job]) -> list[Job]:
         finished = {cell: self.store.finished(cell) for cell in {job.cell.id for job in jobs}}
         return [job for job in jobs if job.sample.id not in finished[job.cell.id]]
 
-    def _settle(self, claim: BatchLock, unit: WorkItem) -> None:
-        """Compute what the unit lacks, all of it where rows must be what they would be without an interruption."""
-        missing = self._missing(unit.jobs)
+    def _compute_item(self, lock: BatchLock, item: WorkItem) -> None:
+        """Compute what is missing of the item. In deterministic runs the whole item, so that rows are the same as without
+        an interruption."""
+        missing = self._missing(item.jobs)
         if not missing:
             return
-        waves = self.work.of(unit.jobs if self.terms.deterministic else missing).waves(*self._room)
-        for part, outcomes, cost in compute_batch(self.engine, waves, self.progress, self.terms.deterministic):
+        waves = self.work.with_jobs(item.jobs if self.settings.deterministic else missing).waves(*self._limits)
+        for part, outcomes, cost in compute_batch(self.engine, waves, self.progress, self.settings.deterministic):
             with uninterrupted():
-                if not claim.renew():
+                if not lock.renew():
                     self.progress.say("given up: another worker has taken this batch over")
                     return
-                self._store(claim, part, outcomes, cost)
+                self._store(lock, part, outcomes, cost)
             self.progress.finished(part)
-        self.settled.add(unit.name)
+        self.done.add(item.name)
 
     def _store(
-        self, claim: BatchLock, part: Sequence[Job], outcomes: Sequence[list[RequestOutput]], cost: Usage
+        self, lock: BatchLock, part: Sequence[Job], outcomes: Sequence[list[RequestOutput]], cost: Usage
     ) -> None:
         still_missing = set(map(id, self._missing(part)))
         finished = sorted(zip(part, outcomes, strict=True), key=lambda pair: pair[0].cell.id)
@@ -146,21 +148,21 @@ class Worker:
         for cell_id, pairs in itertools.groupby(finished, key=lambda pair: pair[0].cell.id):
             members = [pair for pair in pairs if id(pair[0]) in still_missing]
             seconds = cost.wall_seconds / len(part)
-            rows = [row for job, said in members for row in rows_of(job, said, self.tokenizer, seconds)]
-            how = {"batch_rows": width, "deterministic": self.terms.deterministic, "worker": claim.claims.worker}
-            beside = {**asdict(cost.share(len(members) / len(part))), **provenance.part_provenance(self.device), **how}
-            if rows and claim.held():
-                self.store.append(cell_id, rows, beside)
+            rows = [row for job, outcomes in members for row in result_rows(job, outcomes, self.tokenizer, seconds)]
+            how = {"batch_rows": width, "deterministic": self.settings.deterministic, "worker": lock.locks.worker}
+            spent = {**asdict(cost.share(len(members) / len(part))), **provenance.part_provenance(self.device), **how}
+            if rows and lock.held():
+                self.store.append(cell_id, rows, spent)
                 self.stored += len(members)
 
 
 def compute_batch(
     engine: Engine, waves: Sequence[Sequence[Job]], progress: Progress, whole: bool = False
 ) -> Iterator[tuple[Sequence[Job], list[list[RequestOutput]], Usage]]:
-    """Jobs, the outcomes of the rows of each, and what they cost together. Where memory does not suffice, each wave by
-    itself, then each half of it, unless the batch must stay ``whole``.
+    """Jobs, the outcomes of the rows of each, and what they cost together.
 
-    Raises `UserError` for a single job, or a whole batch, that does not fit.
+    Where memory does not suffice, each wave is computed by itself, then each half of it, unless the batch must stay
+    ``whole``. Raises `UserError` for a single job, or a whole batch, that does not fit.
     """
     batch = [job for wave in waves for job in wave]
     widths = [sum(len(job.rows) for job in wave) for wave in waves]
@@ -172,8 +174,8 @@ def compute_batch(
         if task.mode == "perplexity":
             found = iter(engine.perplexity(rows, prompting, progress.fed))
         else:
-            speak = {"generate": engine.generate, "continuations": engine.follow}[task.mode]
-            found = iter(speak(rows, prompting, progress.fed, widths))
+            call = {"generate": engine.generate, "continuations": engine.follow}[task.mode]
+            found = iter(call(rows, prompting, progress.fed, widths))
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise

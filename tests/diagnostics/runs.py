@@ -10,7 +10,7 @@ from engine.tiny import prompt, tiny_model
 
 from harness.analysis.diagnostics import diagnose
 from harness.analysis.recording import Tape, Taping, follow
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from policies import DENSE, Policy, build
 
 LENGTH = 40

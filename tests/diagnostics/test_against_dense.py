@@ -10,7 +10,7 @@ from engine.tiny import prompt
 
 from harness.analysis.diagnostics import diagnose
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from policies import DENSE
 
 WHAT = ("attention_loss", "output_error", "prediction")

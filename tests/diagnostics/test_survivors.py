@@ -7,7 +7,7 @@ from diagnostics.runs import BLOCKS, LENGTH, frames
 
 from harness.analysis.token_diagnostics import STAYS, pieces, survivors_summary
 from harness.config.model import ModelSpec
-from harness.engine.requests.request import Prompting
+from harness.engine.requests import Prompting
 
 
 @pytest.mark.parametrize("name", ["keydiff", "random", "dense"])

@@ -10,8 +10,7 @@ from engine.tiny import prompt
 from harness.analysis.ranking_diagnostics import RankWatcher
 from harness.analysis.recording import Taping, follow
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
-from harness.engine.requests.support import reason_against
+from harness.engine.requests import Prompting, Request, reason_against
 
 FEEDS = [BLOCKS, Prompting("token_fed"), Prompting("one_shot")]
 NAMES = ["window", "h2o", "keydiff", "snapkv", "pyramidkv", "hashevict", "buzz", "oracle"]
@@ -25,13 +24,13 @@ class Positions:
         self.held: dict[tuple[int, int, int], set[int]] = {}
 
     def attended(self, work) -> None:
-        self.step = work.cohort.passes - 1
+        self.step = work.batch.passes - 1
 
-    def settled(self, work) -> None:
+    def evicted(self, work) -> None:
         for head, row in enumerate(work.layer.slot_positions[0]):
             self.held[self.step, work.index, head] = {p for p in row.tolist() if p >= 0}
 
-    def predicted(self, cohort, logits) -> None:
+    def predicted(self, batch, logits) -> None:
         pass
 
 

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 from diagnostics.runs import BLOCKS, LENGTH, frames
 
-from harness.engine.requests.request import Prompting
+from harness.engine.requests import Prompting
 
 LAYERS, HEADS = 3, 2
 

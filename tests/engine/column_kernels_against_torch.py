@@ -18,7 +18,7 @@ def inputs():
     return torch.randn(R, M, H * G, D, device=DEVICE).transpose(1, 2), torch.randn(R, H, N + 9, D, device=DEVICE)
 
 
-def sight(kind):
+def mask(kind):
     """The sights that the engine builds, by kind."""
     valid = torch.ones(R, M, dtype=torch.bool, device=DEVICE)
     filled = torch.ones(R, 1, N - M, dtype=torch.bool, device=DEVICE)
@@ -44,7 +44,7 @@ def plain(monkeypatch, statistic, *arguments, **more):
 @pytest.mark.parametrize(("rows", "softcap"), [(1, None), (32, 2.0), ("all", None)])
 def test_column_sums_equal_those_of_plain_torch(inputs, kind, rows, softcap, monkeypatch):
     query, keys = inputs
-    seen = sight(kind)
+    seen = mask(kind)
     keys = keys[:, :, : seen.slots]
     first = 0 if rows == "all" else M - rows
     sums = triton_kernels.column_sums(query, keys, seen, first, 0.3, softcap, None)
@@ -54,7 +54,7 @@ def test_column_sums_equal_those_of_plain_torch(inputs, kind, rows, softcap, mon
 
 def test_only_what_is_counted_is_summed(inputs, monkeypatch):
     query, keys = inputs
-    seen, counted = sight("padded"), torch.rand(R, H, M, N, device=DEVICE) > 0.5
+    seen, counted = mask("padded"), torch.rand(R, H, M, N, device=DEVICE) > 0.5
     sums = triton_kernels.column_sums(query, keys[:, :, :N], seen, 0, 0.3, None, counted)
     expected = plain(monkeypatch, attend.column_sums, query, keys[:, :, :N], seen, "all", 0.3, counted=counted)
     assert torch.allclose(sums, expected, rtol=1e-5, atol=1e-5)
@@ -65,7 +65,7 @@ def test_only_what_is_counted_is_summed(inputs, monkeypatch):
 @pytest.mark.parametrize(("kind", "softcap"), [("plain", None), ("padded", 2.0), ("first chunk", None)])
 def test_the_strongest_head_equals_that_of_plain_torch(inputs, kind, softcap, monkeypatch):
     query, keys = inputs
-    seen = sight(kind)
+    seen = mask(kind)
     keys = keys[:, :, : seen.slots]
     found = triton_kernels.strongest_head(query, keys, seen, M - 32, 0.3, softcap)
     expected = plain(monkeypatch, attend.strongest_head, query, keys, seen, 32, 0.3, softcap)
@@ -75,7 +75,7 @@ def test_the_strongest_head_equals_that_of_plain_torch(inputs, kind, softcap, mo
 def test_equal_columns_stay_equal_in_whatever_tile_they_lie(inputs):
     query, keys = inputs
     keys = keys[:, :, :1].expand(-1, -1, N, -1)
-    sums = triton_kernels.column_sums(query, keys, sight("plain"), 0, 0.3, None, None)[..., : N - M]
+    sums = triton_kernels.column_sums(query, keys, mask("plain"), 0, 0.3, None, None)[..., : N - M]
     assert torch.equal(sums, sums[..., :1].expand_as(sums))
 
 
@@ -84,7 +84,7 @@ def test_a_key_that_is_not_a_number_is_not_hidden(inputs):
     keys = keys[:, :, :N].clone()
     keys[1, 0, 3] = torch.nan
     for statistic, more in ((triton_kernels.column_sums, (None,)), (triton_kernels.strongest_head, ())):
-        found = statistic(query, keys, sight("plain"), M - 8, 0.3, None, *more)
+        found = statistic(query, keys, mask("plain"), M - 8, 0.3, None, *more)
         assert found[1].isnan().any()
         assert not found[0].isnan().any()
 
@@ -92,7 +92,7 @@ def test_a_key_that_is_not_a_number_is_not_hidden(inputs):
 def test_models_in_half_precision_get_fp32_statistics(inputs, monkeypatch):
     dtype = torch.bfloat16 if DEVICE == "cuda" else torch.float16  # the interpreter cannot multiply bf16
     query, keys = (tensor.to(dtype) for tensor in inputs)
-    sums = triton_kernels.column_sums(query, keys[:, :, :N], sight("plain"), M - 8, 0.3, None, None)
-    expected = plain(monkeypatch, attend.column_sums, query, keys[:, :, :N], sight("plain"), 8, 0.3)
+    sums = triton_kernels.column_sums(query, keys[:, :, :N], mask("plain"), M - 8, 0.3, None, None)
+    expected = plain(monkeypatch, attend.column_sums, query, keys[:, :, :N], mask("plain"), 8, 0.3)
     assert sums.dtype == torch.float32
     assert torch.allclose(sums, expected, rtol=1e-5, atol=1e-5)

@@ -10,8 +10,7 @@ from omegaconf import OmegaConf
 from harness.config.experiments import CONF, option_names
 from harness.config.model import ModelSpec
 from harness.config.policy import policy_from
-from harness.engine.requests.request import Prompting
-from harness.engine.requests.support import reason_against
+from harness.engine.requests import Prompting, reason_against
 from policies import Policy
 
 PRESETS = tuple(option_names("policy"))
@@ -50,7 +49,7 @@ def runs_on(config, chosen: Policy) -> bool:
 
 
 def alike_groups(chosen: list[str]) -> list[list[str]]:
-    """Names that may share a cohort: ragged caches and positions inside the cache run apart."""
+    """Names that may share a batch: ragged caches and positions inside the cache run apart."""
     groups: dict[tuple[object, ...], list[str]] = {}
     for name in chosen:
         groups.setdefault((policy(name).rope, policy(name).uniform), []).append(name)

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from harness.engine.attention.cache_rope import CacheRope
 from harness.engine.batch.batch import Batch
+from harness.engine.batch.evict import attend_and_evict
 from harness.engine.batch.feed import Feed
-from harness.engine.batch.hook import attend_and_evict
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from policies import Policy
 
 Chunk = tuple[Tensor, Tensor, Tensor]
@@ -65,25 +65,25 @@ def run_layers(
     fed = [0] * sum(sizes) if tokens is None else list(tokens)
     row = Request(fed[:length], policy, budget, decoded + 1)
     plan = prompting or (Prompting("one_shot") if prompt_chunks == 1 else Prompting("blocked", sizes[0]))
-    cohort = Batch([row], plan, layers=len(layers), device=torch.device("cpu"))
-    cohort.rope = rope
+    batch = Batch([row], plan, layers=len(layers), device=torch.device("cpu"))
+    batch.rope = rope
     steps: list[list[Step]] = [[] for _ in layers]
     start = 0
     for number, size in enumerate(sizes):
         phase = "prompt" if number < prompt_chunks else "decode"
-        cohort.begin(Feed.right_aligned([fed[start : start + size]], [start], cohort.device), phase)
+        batch.begin(Feed.right_aligned([fed[start : start + size]], [start], batch.device), phase)
         outputs = []
-        for index, layer in enumerate(cohort.cache.layers):
+        for index, layer in enumerate(batch.cache.layers):
             query, keys, values = layers[index][number]
             seen = layer.update(keys[None], values[None])
-            outputs.append(attend_and_evict(cohort, index, query[None], *seen, query.shape[-1] ** -0.5, None))
-        cohort.settle()
-        cohort.finish()
-        for index, (layer, output) in enumerate(zip(cohort.cache.layers, outputs, strict=True)):
+            outputs.append(attend_and_evict(batch, index, query[None], *seen, query.shape[-1] ** -0.5, None))
+        batch.evict_deferred()
+        batch.finish()
+        for index, (layer, output) in enumerate(zip(batch.cache.layers, outputs, strict=True)):
             held = [sorted(head[head >= 0].tolist()) for head in layer.slot_positions[0]]
             state = {key.name: layer.state(key)[0].clone() for key in layer.states}
             steps[index].append(Step(held, output[0].transpose(0, 1), layer.slot_positions[0].clone(), state))
         start += size
-    (ledger,) = cohort.tally.ledgers(cohort.cache, cohort.lengths, [group.rows for group in cohort.groups])
+    (ledger,) = batch.statistics.ledgers(batch.cache, batch.lengths, [group.rows for group in batch.groups])
     assert ledger.invalid == "", ledger.invalid
     return steps

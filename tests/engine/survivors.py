@@ -10,8 +10,7 @@ from tiny import tiny_model
 from torch import Tensor
 
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request, RequestOutput
-from harness.engine.requests.support import reason_against
+from harness.engine.requests import Prompting, Request, RequestOutput, reason_against
 from policies import Policy, Protect, Schedule
 from policies.headkv import HeadKV
 from policies.kvec import KVec
@@ -45,11 +44,11 @@ class Survivors:
     def attended(self, work) -> None:
         """Nothing is noted before eviction."""
 
-    def settled(self, work) -> None:
+    def evicted(self, work) -> None:
         """One layer."""
         self.layers.append([sorted(head[head >= 0].tolist()) for head in work.layer.slot_positions[0]])
 
-    def predicted(self, cohort, logits: Tensor) -> None:
+    def predicted(self, batch, logits: Tensor) -> None:
         """One pass."""
         self.held.append(self.layers)
         self.logits.append(logits.clone())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness.engine.attention.attend import attend, attend_openly, column_sums, strongest_head
+from harness.engine.attention.attend import attend, attend_with_weights, column_sums, strongest_head
 from harness.engine.attention.mask import AttentionMask
 
 R, H, G, M, N, D = 3, 2, 3, 150, 220, 16
@@ -57,16 +57,16 @@ def test_column_sums_equal_the_naive_ones(inputs, rows, softcap):
 
 @pytest.mark.parametrize("softcap", [None, 2.0])
 @pytest.mark.parametrize("kind", ["plain", "ragged", "waiting"])
-def test_a_single_token_in_the_open_gives_output_and_sums_of_the_other_ways(inputs, kind, softcap):
+def test_a_single_token_keeps_weights_gives_output_and_sums_of_the_other_ways(inputs, kind, softcap):
     query, keys, values, _, _ = inputs
     filled, valid = torch.ones(R, 1, N - 1, dtype=torch.bool), torch.ones(R, 1, dtype=torch.bool)
     filled[1, :, 20:40] = kind == "plain"
     valid[2] = kind != "waiting"
-    sight = AttentionMask(valid, filled, plain=kind == "plain")
-    given = query[:, :, -1:], keys, values, sight, 0.3, softcap
-    output, received = attend_openly(*given)
+    mask = AttentionMask(valid, filled, plain=kind == "plain")
+    given = query[:, :, -1:], keys, values, mask, 0.3, softcap
+    output, received = attend_with_weights(*given)
     assert torch.allclose(output, attend(*given), atol=1e-5)
-    sums = column_sums(query[:, :, -1:], keys, sight, "all", 0.3, softcap)
+    sums = column_sums(query[:, :, -1:], keys, mask, "all", 0.3, softcap)
     assert received.shape == sums.shape
     assert torch.allclose(received, sums, atol=1e-6)
 
@@ -95,18 +95,18 @@ def by_rule(kind):
 @pytest.mark.parametrize("rows", [1, 70, "all"])
 def test_masks_made_by_the_tile_equal_the_whole_mask(inputs, kind, rows):
     query, keys, values, _, _ = inputs
-    sight = by_rule(kind)
-    keys, values = keys[:, :, -sight.slots :], values[:, :, -sight.slots :]
-    matrix = sight.rows(slice(None)).expand(R, 1, M, -1)
-    asking, place = torch.arange(M)[:, None], torch.arange(sight.slots) - (sight.slots - M)
-    slots = torch.cat([sight.filled[:, 0], sight.valid], 1)[:, None] & (place <= asking)
-    expected = torch.where(sight.valid[:, :, None], slots, place == asking)[:, None]
+    mask = by_rule(kind)
+    keys, values = keys[:, :, -mask.slots :], values[:, :, -mask.slots :]
+    matrix = mask.rows(slice(None)).expand(R, 1, M, -1)
+    asking, place = torch.arange(M)[:, None], torch.arange(mask.slots) - (mask.slots - M)
+    slots = torch.cat([mask.filled[:, 0], mask.valid], 1)[:, None] & (place <= asking)
+    expected = torch.where(mask.valid[:, :, None], slots, place == asking)[:, None]
     assert torch.equal(matrix, expected)
-    written = AttentionMask(sight.valid, sight.filled, explicit=matrix)
+    written = AttentionMask(mask.valid, mask.filled, explicit=matrix)
     for statistic in (column_sums, strongest_head):
         if statistic is column_sums or rows != "all":
-            by_tile, whole = (statistic(query, keys, s, rows, 0.3) for s in (sight, written))
+            by_tile, whole = (statistic(query, keys, s, rows, 0.3) for s in (mask, written))
             assert torch.allclose(by_tile, whole, rtol=1e-5, atol=1e-6)
     assert torch.allclose(
-        attend(query, keys, values, sight, 0.3), attend(query, keys, values, written, 0.3), rtol=1e-5, atol=1e-6
+        attend(query, keys, values, mask, 0.3), attend(query, keys, values, written, 0.3), rtol=1e-5, atol=1e-6
     )

@@ -16,7 +16,7 @@ from transformers.models.llama.modeling_llama import repeat_kv
 from harness.engine import engine
 from harness.engine.batch import batch
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 
 LENGTH, BLOCK, BUDGET = 90, 16, 40
 
@@ -44,7 +44,7 @@ def test_logits_are_those_of_a_model_that_loses_exactly_the_evicted_tokens(name,
             super().finish()
             survivors.append([layer.positions[0].clone() for layer in self.cache.layers])
 
-    monkeypatch.setattr(engine, "Cohort", Watched)
+    monkeypatch.setattr(engine, "Batch", Watched)
     model, tokens = tiny_model("llama"), prompt(LENGTH)
     (outcome,) = Engine(model).perplexity([Request(tokens, policy(name), BUDGET)], Prompting("blocked", BLOCK))
 

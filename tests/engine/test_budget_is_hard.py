@@ -12,7 +12,7 @@ from tiny import prompt, tiny_model
 from harness.engine import engine as engine_run
 from harness.engine.batch import batch
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from policies import Policy, Schedule
 from policies.scorer import Stateless
 from policies.tova import TOVA
@@ -42,7 +42,7 @@ def caches(monkeypatch):
             for layer in self.cache.layers:
                 self.most = max(self.most, int((layer.positions >= 0).sum(-1).max()))
 
-    monkeypatch.setattr(engine_run, "Cohort", Watched)
+    monkeypatch.setattr(engine_run, "Batch", Watched)
     return seen
 
 

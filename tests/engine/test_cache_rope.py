@@ -15,7 +15,7 @@ from tiny import generated_by_transformers, prompt, tiny_model
 
 from harness.engine.attention.cache_rope import CacheRope
 from harness.engine.engine import Engine
-from harness.engine.requests.request import EngineError, Prompting, Request
+from harness.engine.requests import EngineError, Prompting, Request
 from policies import DENSE
 
 MODELS = ("llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2")

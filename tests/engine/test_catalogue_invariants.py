@@ -10,7 +10,7 @@ from survivors import ALL, BUDGET, Survivors, able, generated, unlike_dense
 from tiny import prompt, tiny_model
 
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from policies import DENSE
 
 LENGTH, NEW = 56, 4

@@ -16,10 +16,9 @@ from survivors import ALL, able
 from test_other_policies_equal_reference import PAIRS as OTHERS
 from test_other_policies_equal_reference import TOKENS
 
-from harness.engine.requests.request import Prompting
+from harness.engine.requests import Prompting
 from policies import Policy, Protect, Schedule
 from policies.ada import AdaKV
-from policies.selection import SkipLayers
 from policies.caote import CAOTE
 from policies.h2o import H2O
 from policies.hashevict import HashEvict
@@ -27,6 +26,7 @@ from policies.keydiff import KeyDiff
 from policies.l2 import L2
 from policies.scissorhands import Scissorhands
 from policies.scorer import SlotState
+from policies.selection import SkipLayers
 from policies.snapkv import SnapKV
 from policies.tova import TOVA
 

@@ -10,7 +10,7 @@ from torch import _dynamo as dynamo
 
 from harness.engine.engine import Engine
 from harness.engine.fast_layers import compile_layers
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 
 FEED = Prompting("blocked", 8)
 

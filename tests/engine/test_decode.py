@@ -1,5 +1,5 @@
-"""Decode: all layers settled at once equal one after the other; rows that finish leave and change nothing for the
-others; stops, least lengths and given continuations do what `Row` says."""
+"""Decode: eviction in all layers at once equals eviction layer by layer; rows that finish leave and change nothing for
+the others; stops, least lengths and continuations do what `Request` says."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tiny import prompt, tiny_model
 
 from harness.engine.attention.mask import AttentionMask
 from harness.engine.batch.batch import Batch
-from harness.engine.batch.evict_all_layers import LayerBatch, evicts_late, layers_are_rows
 from harness.engine.batch.feed import Feed
+from harness.engine.batch.layer_batch import LayerBatch, evicts_late, layers_are_rows
 from harness.engine.decode import decode_batch
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from policies import DENSE
 
 BLOCKED, ONCE = Prompting("blocked", 8), Prompting("one_shot")
@@ -30,7 +30,7 @@ def model():
 
 @pytest.fixture
 def layer_by_layer(monkeypatch):
-    monkeypatch.setattr(LayerBatch, "of", staticmethod(lambda cohort: None))
+    monkeypatch.setattr(LayerBatch, "of", staticmethod(lambda batch: None))
 
 
 def rows_of(name: str) -> list[Request]:
@@ -45,9 +45,9 @@ PRESETS = sorted({*evicting_in(BLOCKED, 40), *evicting_in(ONCE, 40)})
 LATE = [name for name in PRESETS if policy(name).uniform and evicts_late(policy(name))]
 
 
-def test_what_is_folded():
-    """The policies of the papers' tables are asked once for all layers, those that look at the layer at each, and all
-    are stored at once; those that evict before attention or move positions are not."""
+def test_which_policies_evict_in_all_layers_at_once():
+    """The policies of the papers' tables select once for all layers, those that look at the layer at each, and both are
+    stored at once; those that evict before attention or move positions are not."""
     at_once = {name for name in LATE if layers_are_rows(policy(name))}
     assert {"window", "sink", "h2o", "tova", "snapkv", "keydiff", "caote_h2o", "caote_snapkv"} <= at_once
     assert set(LATE) - at_once == {"random", "oracle", "kvec/testbed"}
@@ -55,15 +55,15 @@ def test_what_is_folded():
 
 
 @pytest.mark.parametrize("name", ["keydiff", "caote_snapkv"])
-def test_who_sees_what_is_known_while_passes_are_alike(model, name, monkeypatch):
+def test_the_mask_is_made_once_for_equal_passes(model, name, monkeypatch):
     """Once for each number of filled slots, and once more for steps: not for each pass."""
     made: list[AttentionMask] = []
-    see = Feed.sight
-    monkeypatch.setattr(Feed, "sight", lambda *given, **named: made.append(see(*given, **named)) or made[-1])
+    make = Feed.mask
+    monkeypatch.setattr(Feed, "mask", lambda *given, **named: made.append(make(*given, **named)) or made[-1])
     Engine(model).generate([Request(prompt(64), policy(name), 40, NEW)], BLOCKED)
-    assert [(sight.fill, sight.chunk) for sight in made] == [*((fill, 8) for fill in range(0, 41, 8)), (40, 1)]
+    assert [(mask.fill, mask.chunk) for mask in made] == [*((fill, 8) for fill in range(0, 41, 8)), (40, 1)]
     known = Engine(model).generate(rows_of(name), BLOCKED)
-    monkeypatch.setattr(Batch, "_sees_as_before", lambda cohort: False)
+    monkeypatch.setattr(Batch, "_mask_is_unchanged", lambda batch: False)
     for a, b in zip(known, Engine(model).generate(rows_of(name), BLOCKED), strict=True):
         assert (a.tokens, a.ledger) == (b.tokens, b.ledger)
 
@@ -79,23 +79,23 @@ def test_all_layers_at_once_equal_one_by_one(model, name, feed, request):
     assert at_once == Engine(model).generate(rows, feed)
 
 
-def test_policies_of_both_kinds_are_folded_together(model, monkeypatch, request):
-    """Prompts of their own, so that nothing is shared and all blocks are read in this cohort."""
+def test_policies_of_both_kinds_evict_in_all_layers_together(model, monkeypatch, request):
+    """Prompts of their own, so that nothing is shared and all blocks are read in this batch."""
     snapkv = policy("snapkv")
     carrying = replace(snapkv, name="carrying", scorer=replace(snapkv.scorer, window_source="carry"))
     mixed = [*map(policy, ("keydiff", "random", "h2o", "oracle", "snapkv")), carrying, policy("caote_h2o"), DENSE]
     rows = [Request(prompt(45 + n, n), chosen, 40, NEW) for n, chosen in enumerate(mixed)]
-    folded, of = [], LayerBatch.of
+    made, of = [], LayerBatch.of
     monkeypatch.setattr(
-        LayerBatch, "of", staticmethod(lambda cohort: folded.append((cohort.phase, of(cohort))) or folded[-1][1])
+        LayerBatch, "of", staticmethod(lambda batch: made.append((batch.phase, of(batch))) or made[-1][1])
     )
     at_once = Engine(model).generate(rows, BLOCKED)
-    assert {phase for phase, fold in folded if fold and len(fold.early) == 3} == {"prompt", "decode"}
+    assert {phase for phase, layers in made if layers and len(layers.early) == 3} == {"prompt", "decode"}
     request.getfixturevalue("layer_by_layer")
     assert at_once == Engine(model).generate(rows, BLOCKED)
 
 
-def test_dense_rows_are_folded_too(model, request):
+def test_dense_rows_store_in_all_layers_at_once(model, request):
     rows = [Request(prompt(length), DENSE, 0, NEW) for length in (50, 44)]
     at_once = Engine(model).generate(rows, BLOCKED)
     request.getfixturevalue("layer_by_layer")
@@ -104,13 +104,13 @@ def test_dense_rows_are_folded_too(model, request):
 
 @pytest.mark.parametrize("name", ["keydiff", "h2o", "scissorhands", "snapkv", "hashevict", "ada_snapkv", "random"])
 def test_rows_that_finish_leave_and_change_nothing(model, name, monkeypatch):
-    """Rows with limits from 1 to 12 tokens in one cohort, against each by itself."""
+    """Rows with limits from 1 to 12 tokens in one batch, against each by itself."""
     feed = next(feed for feed in (BLOCKED, ONCE, Prompting("token_fed")) if name in evicting_in(feed, 40))
     limits = (1, 12, 3, 2, 7, 1, 5)
     rows = [Request(prompt(48 + n % 3), policy(name), 40, limit) for n, limit in enumerate(limits)]
     widths = []
-    regrouped = decode_batch.regrouped
-    monkeypatch.setattr(decode_batch, "regrouped", lambda part: widths.append(len(part[1])) or regrouped(part))
+    merge = decode_batch.merge_batches
+    monkeypatch.setattr(decode_batch, "merge_batches", lambda part: widths.append(len(part[1])) or merge(part))
     together = Engine(model).generate(rows, feed)
     assert widths == sorted(widths, reverse=True)
     assert len(widths) >= 2
@@ -120,7 +120,7 @@ def test_rows_that_finish_leave_and_change_nothing(model, name, monkeypatch):
         assert outcome.ledger == alone.ledger
 
 
-def test_several_policies_leave_a_cohort_one_by_one(model):
+def test_several_policies_leave_a_batch_one_by_one(model):
     names = ("keydiff", "h2o", "tova", "random", "snapkv")
     rows = [Request(prompt(48), policy(name), 40, limit) for name in names for limit in (2, 9, 4)]
     together = Engine(model).generate(rows, BLOCKED)
@@ -131,9 +131,9 @@ def test_several_policies_leave_a_cohort_one_by_one(model):
 
 @pytest.mark.parametrize("first", [("ada_snapkv", "pyramidkv"), ("keydiff", "snapkv")], ids="-".join)
 def test_uniform_rows_outlive_ragged_ones_and_the_other_way_round(model, first):
-    """Once half of a cohort has finished, the rest may be of one kind only."""
+    """Once half of a batch has finished, the rest may be of one kind only."""
     names = ("ada_snapkv", "pyramidkv", "keydiff", "snapkv")
-    # Prompts of their own: rows that share one lie in a cohort of one kind from the start.
+    # Prompts of their own: rows that share one lie in a batch of one kind from the start.
     rows = [Request(prompt(48, n), policy(name), 40, 2 if name in first else 9) for n, name in enumerate(names)]
     together = Engine(model).generate(rows, ONCE)
     for row, outcome in zip(rows, together, strict=True):

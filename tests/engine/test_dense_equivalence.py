@@ -8,7 +8,7 @@ from presets import alike_groups, evicting_in, policy, runs_on
 from tiny import ARCHITECTURES, generated_by_transformers, prompt, tiny_model
 
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from policies import DENSE
 
 LENGTH, NEW = 45, 12

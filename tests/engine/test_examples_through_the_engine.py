@@ -11,7 +11,7 @@ from presets import policy
 from raw import run_layer
 from scripted import scripted, uniform_prompt
 
-from harness.engine.requests.request import Prompting
+from harness.engine.requests import Prompting
 from policies import DENSE, Policy, Protect, Schedule
 from policies.h2o import H2O
 from policies.recency import Recency

@@ -13,7 +13,7 @@ from tiny import ARCHITECTURES, generated_by_transformers, prompt, tiny_model
 
 from harness.engine.batch.token_filter import _at_layer
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from policies import PolicyError
 from policies.gemfilter import TokenFilter
 

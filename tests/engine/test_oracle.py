@@ -10,7 +10,7 @@ from tiny import generated_by_transformers, prompt, tiny_model
 from harness.engine import engine as engine_run
 from harness.engine.batch import batch
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 
 LENGTH, NEW, BUDGET = 50, 6, 20
 
@@ -35,7 +35,7 @@ def test_at_its_first_eviction_it_keeps_what_later_queries_of_the_dense_run_atte
             if self.rows[0].policy.hindsight:
                 held.append([layer.positions[0].clone() for layer in self.cache.layers])
 
-    monkeypatch.setattr(engine_run, "Cohort", Watched)
+    monkeypatch.setattr(engine_run, "Batch", Watched)
     model, tokens = tiny_model("llama"), prompt(LENGTH)
     Engine(model).generate([Request(tokens, policy("oracle"), BUDGET, NEW)], feed)
     # The last generated token is never fed, so nobody attends from it.

@@ -17,9 +17,8 @@ from raw import run_layer
 from reference.engine import simulate
 from reference.presets import make
 
-from harness.engine.requests.request import Prompting
+from harness.engine.requests import Prompting
 from policies import Policy, Protect, Schedule
-from policies.selection import SkipLayers
 from policies.buzz import Buzz
 from policies.fastgen import FastGen
 from policies.h2o import H2O
@@ -29,6 +28,7 @@ from policies.l2 import L2
 from policies.policy import PromptStage
 from policies.recency import Recency
 from policies.scissorhands import Scissorhands
+from policies.selection import SkipLayers
 from policies.snapkv import SnapKV
 from policies.structure import StructuralPolicy
 from policies.tova import TOVA

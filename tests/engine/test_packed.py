@@ -10,7 +10,7 @@ from torch.nn import Linear
 
 from harness.engine.engine import Engine
 from harness.engine.fast_layers import PackedLinear, pack_layers
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from tiny import prompt, tiny_model
 from harness.engine import engine
 from harness.engine.batch import batch
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 
 LENGTH, BUDGET, NEW = 120, 40, 6
 RAGGED = ["ada_snapkv", "ada_pyramidkv", "pyramidkv", "l2/original", "buzz"]
@@ -28,7 +28,7 @@ def test_stored_bytes_are_those_of_the_slots_kept(name, monkeypatch):
             assert stored == self.cache.allocated_bytes()
             sizes.append(stored)
 
-    monkeypatch.setattr(engine, "Cohort", Watched)
+    monkeypatch.setattr(engine, "Batch", Watched)
     (outcome,) = Engine(tiny_model("llama")).generate(
         [Request(prompt(LENGTH), policy(name), BUDGET, NEW)], Prompting("one_shot")
     )

@@ -7,7 +7,7 @@ from presets import policy
 from tiny import generated_by_transformers, prompt, tiny_model
 
 from harness.engine.engine import Engine
-from harness.engine.requests.request import EngineError, Prompting, Request
+from harness.engine.requests import EngineError, Prompting, Request
 from policies import DENSE, PolicyError, build
 
 
@@ -68,7 +68,7 @@ def test_attention_of_ours_outside_of_the_engine_explains_itself():
     model = tiny_model("llama")
     import torch
 
-    from harness.engine.batch.hook import slots_enabled
+    from harness.engine.batch.evict import slots_enabled
 
     with slots_enabled(model), pytest.raises(EngineError, match=r"use Engine\.generate"):
         model(torch.tensor([prompt(5)]))

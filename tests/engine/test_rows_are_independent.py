@@ -9,7 +9,7 @@ from presets import alike_groups, evicting_in, policy
 from tiny import ARCHITECTURES, prompt, tiny_model
 
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from policies import DENSE
 
 FEEDS = [Prompting("blocked", 8), Prompting("one_shot"), Prompting("token_fed")]
@@ -21,7 +21,7 @@ def engine():
 
 
 def mixtures(feed, length=50):
-    """Unequal prompts, unequal budgets, many policies and dense: more different than any real cohort."""
+    """Unequal prompts, unequal budgets, many policies and dense: more different than any real batch."""
     for number, alike in enumerate(alike_groups(evicting_in(feed, 64))):
         rope = policy(alike[0]).rope
         rows = [Request(prompt(length - 20, seed), replace(DENSE, rope=rope), max_new_tokens=6) for seed in range(2)]

@@ -9,9 +9,9 @@ import pytest
 from presets import evicting_in, policy
 from tiny import prompt, tiny_model
 
-from harness.engine.batch.prefix_sharing import forks_after, plan_sharing
+from harness.engine.batch.prefix_sharing import last_shared_pass, plan_sharing
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from policies import DENSE
 
 FEEDS = (Prompting("blocked", 8), Prompting("blocked", 1), Prompting("one_shot"), Prompting("token_fed"))
@@ -99,16 +99,16 @@ def test_the_output_head_waits_for_the_end_of_a_prompt(model, feed):
 
 def test_rows_leave_with_their_first_eviction():
     row = Request(prompt(90), policy("keydiff"), 33, 2)
-    assert forks_after(row, Prompting("blocked", 8)) == 4  # tokens 32 to 40
-    assert forks_after(replace(row, budget=90), Prompting("blocked", 8)) == 11  # never in the prompt
-    assert forks_after(row, Prompting("token_fed")) == 1
-    assert forks_after(replace(row, policy=DENSE), Prompting("blocked", 8)) == 11
+    assert last_shared_pass(row, Prompting("blocked", 8)) == 4  # tokens 32 to 40
+    assert last_shared_pass(replace(row, budget=90), Prompting("blocked", 8)) == 11  # never in the prompt
+    assert last_shared_pass(row, Prompting("token_fed")) == 1
+    assert last_shared_pass(replace(row, policy=DENSE), Prompting("blocked", 8)) == 11
     first = replace(row, policy=policy("hashevict"))
-    assert forks_after(first, Prompting("blocked", 1)) == 32  # before the token that needs room
-    assert forks_after(first, Prompting("token_fed")) is None  # read in one pass, with deaths foreseen
+    assert last_shared_pass(first, Prompting("blocked", 1)) == 32  # before the token that needs room
+    assert last_shared_pass(first, Prompting("token_fed")) is None  # read in one pass, with deaths foreseen
 
 
 def test_who_is_alone_shares_nothing():
     rows = [Request(prompt(30, seed), policy("keydiff"), 16, 2) for seed in range(3)]
-    assert not plan_sharing(rows, Prompting("blocked", 8)).families
-    assert plan_sharing([*rows, rows[0]], Prompting("blocked", 8)).families[0].prompts == (0,)
+    assert not plan_sharing(rows, Prompting("blocked", 8)).prefix_groups
+    assert plan_sharing([*rows, rows[0]], Prompting("blocked", 8)).prefix_groups[0].prompts == (0,)

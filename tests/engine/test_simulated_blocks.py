@@ -14,7 +14,7 @@ from transformers import AttentionInterface
 from transformers.models.llama.modeling_llama import repeat_kv
 
 from harness.engine.engine import Engine
-from harness.engine.requests.request import EngineError, Prompting, Request
+from harness.engine.requests import EngineError, Prompting, Request
 from policies import PolicyError
 
 LENGTH, BLOCK, BUDGET = 90, 16, 40

@@ -6,9 +6,9 @@ import pytest
 import tiny
 from presets import policy
 
-from harness.engine.batch import evict_all_layers
+from harness.engine.batch import layer_batch
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 
 BLOCKS, BUDGET, NEW = Prompting("blocked", 8), 40, 9
 
@@ -20,14 +20,14 @@ def generated(*names):
 
 @pytest.fixture
 def opened(monkeypatch):
-    """Calls of `attend_openly`, one for each layer and step."""
-    calls, real = [], evict_all_layers.attend_openly
+    """Calls of `attend_with_weights`, one for each layer and step."""
+    calls, real = [], layer_batch.attend_with_weights
 
     def counted(*given):
         calls.append(given[0].shape)
         return real(*given)
 
-    monkeypatch.setattr(evict_all_layers, "attend_openly", counted)
+    monkeypatch.setattr(layer_batch, "attend_with_weights", counted)
     return calls
 
 
@@ -36,7 +36,7 @@ def test_tokens_and_ledgers_are_those_of_the_fused_kernel(name, opened, monkeypa
     in_the_open = generated(name)
     assert len(opened) >= 3 * (NEW - 2)  # of three layers; the last token is not fed
     assert all(shape[2] == 1 for shape in opened)
-    monkeypatch.setattr(evict_all_layers.LayerBatch, "_in_the_open", lambda self, query: False)
+    monkeypatch.setattr(layer_batch.LayerBatch, "_keeps_weights", lambda self, query: False)
     assert generated(name) == in_the_open
 
 

@@ -12,7 +12,7 @@ from reference.presets import make
 from tiny import prompt, tiny_model
 
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from policies import Policy, PolicyError, Protect
 from policies.snapkv import SnapKV
 
@@ -79,7 +79,7 @@ def test_carried_queries_are_counted_as_state():
 
 
 def test_rows_do_not_disturb_each_other_while_they_carry():
-    """A row that waits in a cohort keeps its window: batch = single."""
+    """A row that waits in a batch keeps its window: batch = single."""
     engine = Engine(tiny_model("llama"))
     policy = Policy("carry", SnapKV(window=8, window_source="carry"), protect=Protect(recent=8))
     rows = [Request(prompt(length, 1), policy, 16, 9) for length in (23, 60, 41)]

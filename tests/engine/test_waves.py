@@ -10,7 +10,7 @@ from presets import evicting_in, policy
 from tiny import prompt, tiny_model
 
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from policies import DENSE
 
 BLOCKED, ONCE, FED = Prompting("blocked", 8), Prompting("one_shot"), Prompting("token_fed")
@@ -90,7 +90,7 @@ def passes(model, monkeypatch, rows, waves):
     widths = []
     step = Engine.step
     with monkeypatch.context() as patch:
-        patch.setattr(Engine, "step", lambda self, cohort, said: widths.append(len(said)) or step(self, cohort, said))
+        patch.setattr(Engine, "step", lambda self, batch, said: widths.append(len(said)) or step(self, batch, said))
         Engine(model).generate(rows, BLOCKED, waves=waves)
     return widths
 

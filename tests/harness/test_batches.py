@@ -10,10 +10,10 @@ from omegaconf import OmegaConf
 
 from harness.config.cell import Cell
 from harness.config.experiments import CONF
-from harness.engine.batch.hook import slots_enabled
+from harness.engine.batch.evict import slots_enabled
 from harness.engine.decode.logits import NextLogits
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from harness.errors import UserError
 from harness.runner import plan as planning
 from harness.runner import worker
@@ -69,11 +69,11 @@ def test_slots_of_the_plan_are_the_bytes_that_are_allocated():
     model = cells()[0].model.load("cpu")
     engine = Engine(model)
     row, prompting = Request(list(range(3, 43)), DENSE, 0, 8), Prompting("blocked", 16)
-    cohort = engine.cohort([row], prompting)
+    batch = engine.new_batch([row], prompting)
     load = MemoryLoad(Footprint.of(model.config, "float32")).with_row(row, prompting)
     with torch.inference_mode(), slots_enabled(model):
-        engine.read_prompts(cohort, NextLogits.of(1))
-    held = sum(t.nbytes for layer in cohort.cache.layers for t in (layer.keys, layer.values, layer.positions))
+        engine.read_prompts(batch, NextLogits.of(1))
+    held = sum(t.nbytes for layer in batch.cache.layers for t in (layer.keys, layer.values, layer.positions))
     assert held == load.slots * load.footprint.slot
 
 
@@ -103,12 +103,12 @@ def test_rows_that_may_speak_long_come_in_waves_of_half_the_room(tmp_path, monke
     """Two waves fit where one batch would; results are those of a run in which everything fits."""
     both = cells("task.repeats=5", "task.max_new_tokens=12")
     work = plan(both[0].model, both, Store(tmp_path / "runs"), Prompts())
-    assert all(job.may_speak_long for job in work.jobs)  # 12 tokens after 3 blocks
+    assert all(job.may_decode_long for job in work.jobs)  # 12 tokens after 3 blocks
     (everything,) = work.batches(2**40)
-    assert [len(wave) for wave in work.of(everything).waves(2**40)] == [10]
+    assert [len(wave) for wave in work.with_jobs(everything).waves(2**40)] == [10]
     (batch,) = work.batches(2**40, rows=4)
     assert batch == everything
-    assert [len(wave) for wave in work.of(batch).waves(2**40, rows=4)] == [2] * 5
+    assert [len(wave) for wave in work.with_jobs(batch).waves(2**40, rows=4)] == [2] * 5
     monkeypatch.setattr(planning, "WAVES_AT_ONCE", 2)
     assert [len(batch) for batch in work.batches(2**40, rows=4)] == [4, 4, 2]
 

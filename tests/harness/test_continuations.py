@@ -8,7 +8,7 @@ import pytest
 
 from harness.config.model import ModelSpec
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from harness.integrations.lm_eval import KVReplica
 from harness.runner.memory import Footprint
 from harness.runner.plan import Job, Plan

@@ -16,11 +16,11 @@ from harness.config.cell import Cell, reason_against_budget
 from harness.config.experiments import CONF
 from harness.config.model import ModelSpec
 from harness.config.policy import preset
-from harness.engine.requests.support import reason_against_model
+from harness.engine.requests import reason_against_model
 from harness.errors import CellError
 from harness.papers.published import PAPERS
 from harness.runner.estimate import published_lengths, text_config
-from policies.shape import ModelShape
+from policies.view import ModelShape
 
 TESTBED = {"name": "testbed", "path": "bundled/testbed", "dtype": "float32"}  # a tokenizer, for policies that ask
 
@@ -69,7 +69,7 @@ def test_every_setting_of_a_paper_is_a_cell_that_its_model_and_its_prompts_admit
         cell = parsed(config)
         assert reason_against_model(cell.policy, shape_of(config["model"])) == "", config["policy"]["name"]
         _, tokens = published_lengths(cell.task.label)
-        slots = cell.budget.of(tokens, getattr(cell.task, "max_new_tokens", None) or 0, [tokens])
+        slots = cell.budget.slots_for(tokens, getattr(cell.task, "max_new_tokens", None) or 0, [tokens])
         assert reason_against_budget(cell.policy, slots) == "", (config["policy"]["name"], cell.budget.label)
 
 

@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 from harness.cli.plan import planned, show
 from harness.cli.run import sweep
 from harness.config.experiments import CONF
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from harness.errors import UserError
 from harness.runner.estimate import Pace, WorkEstimate, estimate_work, published_lengths
 from harness.store.loading import load_rows

@@ -94,8 +94,8 @@ class Caote(Policy):
     def update(self, view: LayerView) -> None:
         self.base.update(view)
 
-    def settle(self, view: LayerView, kept: list[list[int]]) -> None:
-        self.base.settle(view, kept)
+    def after_eviction(self, view: LayerView, kept: list[list[int]]) -> None:
+        self.base.after_eviction(view, kept)
 
     def sinks(self, head: HeadView) -> set[int]:
         return self.base.sinks(head)

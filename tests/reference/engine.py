@@ -174,7 +174,7 @@ class _Layer:
             self._drop(policy.select(view, self.budget))
         # A token that was only looked at leaves again.
         self._drop([[p for p in self.k[g] if verdicts[g] != "see" or p not in q_pos] for g in range(self.H)])
-        policy.settle(view, [sorted(slots) for slots in self.k])
+        policy.after_eviction(view, [sorted(slots) for slots in self.k])
         return np.concatenate(outputs), seen
 
     def _view(

@@ -108,7 +108,7 @@ class Policy:
     def update(self, view: LayerView) -> None:
         """State update with the attention of the current chunk."""
 
-    def settle(self, view: LayerView, kept: list[list[int]]) -> None:
+    def after_eviction(self, view: LayerView, kept: list[list[int]]) -> None:
         """State update that must know what survived this chunk."""
 
     def forget(self, g: int, gone: set[int]) -> None:

@@ -64,7 +64,7 @@ class Scissorhands(Policy):
         if not view.prompt:
             self.step += 1
 
-    def settle(self, view: LayerView, kept: list[list[int]]) -> None:
+    def after_eviction(self, view: LayerView, kept: list[list[int]]) -> None:
         """The prompt's single observation, against the number of slots filled after the prompt step."""
         if not view.prompt_done:
             return

@@ -29,7 +29,7 @@ def _capped(logits: Tensor, softcap: float | None) -> Tensor:
 
 
 def attend(
-    query: Tensor, keys: Tensor, values: Tensor, sight: AttentionMask, scaling: float, softcap: float | None = None
+    query: Tensor, keys: Tensor, values: Tensor, mask: AttentionMask, scaling: float, softcap: float | None = None
 ) -> Tensor:
     """Softmax attention, by a fused kernel unless logits are capped.
 
@@ -39,23 +39,23 @@ def attend(
     rows, query_heads, chunk, width = query.shape
     heads = keys.shape[1]
     group = query_heads // heads
-    if sight.plain and sight.slots == chunk > 1 and softcap is None:
+    if mask.plain and mask.slots == chunk > 1 and softcap is None:
         whole = F.scaled_dot_product_attention(query, keys, values, is_causal=True, scale=scaling, enable_gqa=True)
         return whole.transpose(1, 2)
     folded = _grouped(query, heads).reshape(rows, heads, group * chunk, width)
     if softcap is None:
-        mask = sight.mask(group, query.dtype)
-        output = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask, scale=scaling)
+        added = mask.added_to_logits(group, query.dtype)
+        output = F.scaled_dot_product_attention(folded, keys, values, attn_mask=added, scale=scaling)
     else:
         logits = _capped(folded.float() @ keys.float().transpose(-1, -2) * scaling, softcap)
-        hidden = ~sight.rows(slice(None)).repeat(1, 1, group, 1)
+        hidden = ~mask.rows(slice(None)).repeat(1, 1, group, 1)
         weights = logits.masked_fill(hidden, -torch.inf).softmax(-1)
         output = weights.to(values.dtype) @ values
     return output.reshape(rows, heads, group, chunk, -1).permute(0, 3, 1, 2, 4).reshape(rows, chunk, query_heads, -1)
 
 
-def attend_openly(
-    query: Tensor, keys: Tensor, values: Tensor, sight: AttentionMask, scaling: float, softcap: float | None = None
+def attend_with_weights(
+    query: Tensor, keys: Tensor, values: Tensor, mask: AttentionMask, scaling: float, softcap: float | None = None
 ) -> tuple[Tensor, Tensor]:
     """As `attend` for a single token, and what each slot received of it: (R, H, G, N), nothing from padding. fp32.
 
@@ -65,10 +65,10 @@ def attend_openly(
     heads = keys.shape[1]
     grouped = query.view(rows, heads, query_heads // heads, width)
     logits = _capped(grouped @ keys.mT * scaling, softcap)
-    sight.hide(logits.unsqueeze(3), slice(None), slice(0, 1))
+    mask.hide(logits.unsqueeze(3), slice(None), slice(0, 1))
     weights = logits.softmax(-1)
     output = (weights @ values).reshape(rows, 1, query_heads, -1)
-    return output, weights if sight.plain else weights * sight.valid[:, None, None]
+    return output, weights if mask.plain else weights * mask.valid[:, None, None]
 
 
 @cache
@@ -84,12 +84,12 @@ def _first_of(last_rows: AttentionRows, chunk: int) -> int:
 def _probabilities(
     query: Tensor,
     keys: Tensor,
-    sight: AttentionMask,
+    mask: AttentionMask,
     last_rows: AttentionRows,
     scaling: float,
     softcap: float | None,
 ) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Tiles of the chunk's last rows with their probabilities: cohort rows r, query rows t, and (r, H, G, t, n) fp32
+    """Tiles of the chunk's last rows with their probabilities: batch rows r, query rows t, and (r, H, G, t, n) fp32
     over the first n slots, behind which nothing is visible to the tile."""
     count, heads, slots, _ = keys.shape
     chunk = query.shape[2]
@@ -102,19 +102,19 @@ def _probabilities(
         transposed = keys[rows].float().flatten(0, 1).mT  # once, should that take a copy
         for start in range(first, chunk, ROWS_PER_TILE):
             tile = slice(start, min(start + ROWS_PER_TILE, chunk))
-            near = sight.reach(tile)
+            near = mask.reach(tile)
             asking = grouped[rows, :, :, tile].float()
             products = asking.flatten(2, 3).flatten(0, 1) @ transposed[..., :near]
             logits = _capped(products.mul_(scaling), softcap)
             logits = logits.view(*asking.shape[:4], near)
-            sight.hide(logits, rows, tile)
+            mask.hide(logits, rows, tile)
             yield rows, tile, logits.softmax(-1)
 
 
 def column_sums(
     query: Tensor,
     keys: Tensor,
-    sight: AttentionMask,
+    mask: AttentionMask,
     last_rows: AttentionRows,
     scaling: float,
     softcap: float | None = None,
@@ -130,12 +130,12 @@ def column_sums(
         from harness.engine.attention import triton_kernels
 
         first = _first_of(last_rows, query.shape[2])
-        return triton_kernels.column_sums(query, keys, sight, first, scaling, softcap, counted)
+        return triton_kernels.column_sums(query, keys, mask, first, scaling, softcap, counted)
     count, heads, slots, _ = keys.shape
     total = keys.new_zeros(count, heads, query.shape[1] // heads, slots, dtype=torch.float32)
-    for rows, tile, weights in _probabilities(query, keys, sight, last_rows, scaling, softcap):
-        if not sight.plain:
-            weights = weights * sight.valid[rows, None, None, tile, None]
+    for rows, tile, weights in _probabilities(query, keys, mask, last_rows, scaling, softcap):
+        if not mask.plain:
+            weights = weights * mask.valid[rows, None, None, tile, None]
         if counted is not None:
             weights = weights * counted[rows, :, None, tile, : weights.shape[-1]]
         # A sum and not a matrix product: it adds every column in the same order, so that equal columns stay equal.
@@ -146,7 +146,7 @@ def column_sums(
 def strongest_head(
     query: Tensor,
     keys: Tensor,
-    sight: AttentionMask,
+    mask: AttentionMask,
     last_rows: int,
     scaling: float,
     softcap: float | None = None,
@@ -159,8 +159,8 @@ def strongest_head(
         from harness.engine.attention import triton_kernels
 
         first = _first_of(last_rows, query.shape[2])
-        return triton_kernels.strongest_head(query, keys, sight, first, scaling, softcap)
+        return triton_kernels.strongest_head(query, keys, mask, first, scaling, softcap)
     total = keys.new_zeros(keys.shape[0], keys.shape[2], dtype=torch.float32)
-    for rows, tile, weights in _probabilities(query, keys, sight, last_rows, scaling, softcap):
-        total[rows, : weights.shape[-1]] += (weights.amax((1, 2)) * sight.valid[rows, tile, None]).sum(1)
+    for rows, tile, weights in _probabilities(query, keys, mask, last_rows, scaling, softcap):
+        total[rows, : weights.shape[-1]] += (weights.amax((1, 2)) * mask.valid[rows, tile, None]).sum(1)
     return total

@@ -1,4 +1,4 @@
-"""The statistics that a policy may ask of a pass: computed for its rows only, when asked, and once."""
+"""The attention statistics that a policy may read of a pass: computed on first use, for its rows only, and once."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from policies.view import AttentionRows
 
 @dataclass(frozen=True)
 class AttentionStatistics:
-    """`policies.view.Attention` over some rows of a pass. Policies over the same rows share what is ``known``."""
+    """`policies.view.Attention` over some rows of a pass. Policies over the same rows share what is ``computed``."""
 
-    fetch: Callable[[], Tensor]  # the queries (R, H·G, m, D), put together where they are needed
+    fetch: Callable[[], Tensor]  # the queries (R, H·G, m, D), put together on first use
     keys: Tensor  # (R, H, N, D)
     positions: Tensor  # (R, H, N) int32
-    sight: AttentionMask
-    asking: Tensor  # (R, m) int32, -1 = padding
+    mask: AttentionMask
+    query_positions: Tensor  # (R, m) int32, -1 = padding
     scaling: float
     softcap: float | None
-    known: dict[Hashable, Tensor] = field(default_factory=dict)
-    place: Hashable = None  # which rows of the pass these are
-    given: Tensor | None = None  # (R, H, G, N): what a single token gave to each slot, where that is known already
+    computed: dict[Hashable, Tensor] = field(default_factory=dict)
+    rows_of_pass: Hashable = None  # which rows of the pass these are
+    weights: Tensor | None = None  # (R, H, G, N): the probabilities of a single token, where they have been kept
 
     @property
     def query(self) -> Tensor:
@@ -42,23 +42,23 @@ class AttentionStatistics:
         return self._once("by head", last_rows, lambda: self._sums(last_rows, None))
 
     def received_from(self, queries: Tensor, asked: Tensor) -> Tensor:
-        """(R, H, G, N). A place without a query attends to everything and counts for nothing."""
+        """(R, H, G, N). A missing query (``asked`` = -1) attends to everything and counts for nothing."""
         present = (asked >= 0)[:, None, :, None]
-        places = self.positions.unsqueeze(2)
-        visible = (places >= 0) & (places <= asked[:, None, :, None]) | ~present
-        sight = AttentionMask(asked >= 0, self.positions[:, :1, :0] >= 0, explicit=visible)
-        return column_sums(queries, self.keys, sight, "all", self.scaling, self.softcap)
+        slots = self.positions.unsqueeze(2)
+        visible = (slots >= 0) & (slots <= asked[:, None, :, None]) | ~present
+        mask = AttentionMask(asked >= 0, self.positions[:, :1, :0] >= 0, explicit=visible)
+        return column_sums(queries, self.keys, mask, "all", self.scaling, self.softcap)
 
     def received_within(self, distance: Tensor) -> Tensor:
         """(R, H, N). Probabilities stay those of the whole row: the distance selects what is counted."""
-        near = self.asking[:, None, :, None] - self.positions.unsqueeze(2) < distance.unsqueeze(-1)
+        near = self.query_positions[:, None, :, None] - self.positions.unsqueeze(2) < distance.unsqueeze(-1)
         return self._sums("all", near).mean(2)
 
     def strongest(self, last_rows: int) -> Tensor:
         """(R, N)."""
 
         def mean() -> Tensor:
-            total = strongest_head(self.query, self.keys, self.sight, last_rows, self.scaling, self.softcap)
+            total = strongest_head(self.query, self.keys, self.mask, last_rows, self.scaling, self.softcap)
             return total / self.rows(last_rows).squeeze(-1).clamp(min=1)
 
         return self._once("strongest", last_rows, mean)
@@ -69,24 +69,24 @@ class AttentionStatistics:
 
     def rows(self, last_rows: AttentionRows) -> Tensor:
         """(R, 1, 1)."""
-        counted = self.sight.valid if last_rows == "all" else self.sight.valid[:, -last_rows:]
+        counted = self.mask.valid if last_rows == "all" else self.mask.valid[:, -last_rows:]
         return counted.sum(-1).view(-1, 1, 1)
 
     def _sums(self, last_rows: AttentionRows, counted: Tensor | None) -> Tensor:
-        if self.given is not None and counted is None:
-            return self.given
-        return column_sums(self.query, self.keys, self.sight, last_rows, self.scaling, self.softcap, counted)
+        if self.weights is not None and counted is None:
+            return self.weights
+        return column_sums(self.query, self.keys, self.mask, last_rows, self.scaling, self.softcap, counted)
 
     def _once(self, name: str, last_rows: AttentionRows, compute: Callable[[], Tensor]) -> Tensor:
-        key = (self.place, name, last_rows)
-        if key not in self.known:
-            self.known[key] = compute()
-        return self.known[key]
+        key = (self.rows_of_pass, name, last_rows)
+        if key not in self.computed:
+            self.computed[key] = compute()
+        return self.computed[key]
 
 
 @dataclass(frozen=True)
 class ForkedStatistics:
-    """The statistics of rows that leave a shared pass: ``source`` (R,) says which shared row each of them has been."""
+    """The statistics of rows that fork off a shared pass: ``source`` (R,) says which shared row each of them was."""
 
     shared: AttentionStatistics
     source: Tensor
@@ -120,14 +120,14 @@ class ForkedStatistics:
         return self._own().received_within(distance)
 
     def _own(self) -> AttentionStatistics:
-        """With tensors of their own, for what depends on more than the pass."""
+        """Statistics over copied tensors, for what is not the same for all rows of a prompt."""
         shared, source = self.shared, self.source
         return AttentionStatistics(
             fetch=partial(shared.query.index_select, 0, source),
             keys=shared.keys[source],
             positions=shared.positions[source],
-            sight=shared.sight.of(source),
-            asking=shared.asking[source],
+            mask=shared.mask.of(source),
+            query_positions=shared.query_positions[source],
             scaling=shared.scaling,
             softcap=shared.softcap,
         )

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harness.engine.requests.request import EngineError
+from harness.engine.requests import EngineError
 
 FIXED_TABLES = ("default", "linear", "llama3")  # the angle of an index depends on nothing else
 

@@ -77,7 +77,7 @@ class AttentionMask:
         seen = self.rows(slice(self.chunk - 1, self.chunk))[:, :, 0]
         return seen.expand(len(self.valid), -1, -1)
 
-    def mask(self, group: int, dtype: torch.dtype) -> Tensor | None:
+    def added_to_logits(self, group: int, dtype: torch.dtype) -> Tensor | None:
         """(R or 1, 1 or H, G·m, fill + m), added to the logits of a folded query group; None where all is visible."""
         if self.plain and self.chunk == 1:
             return None

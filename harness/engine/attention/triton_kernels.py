@@ -1,8 +1,8 @@
 """Attention statistics on a GPU: each query row's log-sum-exp, then one pass over tiles; nothing of size m × N is kept.
 
-The same functions as in `harness.engine.attention.attend`, which calls these where tensors lie on a GPU. Imported there only,
-for Triton is part of torch for GPUs and of nothing else. No atomics: a column is summed by one program, in the order of
-the query rows and with the same additions as any other, so that equal columns stay equal and runs repeat bit by bit.
+The same functions as in `harness.engine.attention.attend`, which calls these where tensors lie on a GPU. It is imported
+there only, because Triton comes with torch for GPUs alone. No atomics: a column is summed by one program, in the order
+of the query rows and with the same additions as any other, so equal columns stay equal and runs repeat bit by bit.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from harness.engine.attention.mask import AttentionMask
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
 
-TILE_BYTES = 128  # of a row or column of a tile of keys' numbers: 64 × 64 logits at a time in half precision
-FEW_ROWS = 16  # the least that a matrix unit takes
+TILE_BYTES = 128  # of a row or column of a tile, in the keys' type: 64 × 64 logits at a time in half precision
+FEW_ROWS = 16  # the smallest side that a matrix unit takes
 
 
 @triton.jit
@@ -28,7 +28,7 @@ def _logits(
     query, keys, filled, valid, explicit, rows, columns, chunk, slots, fill, q_row, k_slot, f_slot, e_row, e_slot,
     scaling, softcap, width: tl.constexpr, padded: tl.constexpr, written: tl.constexpr, capped: tl.constexpr,
 ):  # fmt: skip
-    """(rows, columns) fp32 of one query head, -inf where hidden. The pointers stand at its cohort row and head."""
+    """(rows, columns) fp32 of one query head, -inf where hidden. The pointers stand at its batch row and head."""
     depth = tl.arange(0, padded)
     asks, exists = rows < chunk, columns < slots
     at_rows, at_columns = rows.to(tl.int64), columns.to(tl.int64)  # a long prompt's offsets go beyond 31 bits
@@ -40,7 +40,7 @@ def _logits(
     if written:
         place = at_rows[:, None] * e_row + at_columns[None, :] * e_slot
         seen = tl.load(explicit + place, asks[:, None] & exists[None, :], 0) != 0
-    else:  # the rule of Sight.rows
+    else:  # as in AttentionMask.rows
         is_text = tl.load(valid + rows, asks, 0) != 0
         arriving = columns - fill
         arrives = (arriving >= 0) & exists
@@ -158,23 +158,23 @@ class _Pass:
     """One pass's tensors as the kernels take them, and its normalisers."""
 
     def __init__(
-        self, query: Tensor, keys: Tensor, sight: AttentionMask, first: int, scaling: float, softcap: float | None
+        self, query: Tensor, keys: Tensor, mask: AttentionMask, first: int, scaling: float, softcap: float | None
     ):
         count, heads, self.slots, width = keys.shape
         self.chunk, self.first = query.shape[2], first
         self.heads = query.shape[1]
         query, keys = _rows_whole(query), _rows_whole(keys)
-        filled = sight.filled.view(torch.uint8).expand(count, heads, -1)
-        self.valid = sight.valid.contiguous().view(torch.uint8)
-        explicit = self.valid if sight.explicit is None else sight.explicit.view(torch.uint8)
-        seen = (0, 0, 0, 0) if sight.explicit is None else explicit.expand(count, heads, -1, -1).stride()
-        fill = self.slots - self.chunk if sight.explicit is None else 0
+        filled = mask.filled.view(torch.uint8).expand(count, heads, -1)
+        self.valid = mask.valid.contiguous().view(torch.uint8)
+        explicit = self.valid if mask.explicit is None else mask.explicit.view(torch.uint8)
+        seen = (0, 0, 0, 0) if mask.explicit is None else explicit.expand(count, heads, -1, -1).stride()
+        fill = self.slots - self.chunk if mask.explicit is None else 0
         self.tensors = (query, keys, filled, self.valid, explicit)
         self.sizes = (heads, self.heads // heads, self.chunk, self.slots, fill, first)
         self.strides = (*query.stride()[:3], *keys.stride()[:3], *filled.stride(), *seen, scaling, softcap or 1.0)
         side = TILE_BYTES // keys.element_size()
         self.constants: dict[str, Any] = {
-            "width": width, "padded": max(16, triton.next_power_of_2(width)), "written": sight.explicit is not None,
+            "width": width, "padded": max(16, triton.next_power_of_2(width)), "written": mask.explicit is not None,
             "capped": softcap is not None, "tall": FEW_ROWS if self.chunk - first <= FEW_ROWS else side, "wide": side,
         }  # fmt: skip
         self.count = count
@@ -194,14 +194,14 @@ def _rows_whole(vectors: Tensor) -> Tensor:
 def column_sums(
     query: Tensor,
     keys: Tensor,
-    sight: AttentionMask,
+    mask: AttentionMask,
     first: int,
     scaling: float,
     softcap: float | None,
     counted: Tensor | None,
 ) -> Tensor:
     """As `harness.engine.attention.attend.column_sums`, from query row ``first`` on. Returns (R, H, G, N) fp32."""
-    work = _Pass(query, keys, sight, first, scaling, softcap)
+    work = _Pass(query, keys, mask, first, scaling, softcap)
     out = torch.empty(work.count, work.heads, work.slots, dtype=torch.float32, device=keys.device)
     count, heads = keys.shape[:2]
     chosen = work.valid if counted is None else counted.view(torch.uint8)
@@ -215,10 +215,10 @@ def column_sums(
 
 
 def strongest_head(
-    query: Tensor, keys: Tensor, sight: AttentionMask, first: int, scaling: float, softcap: float | None
+    query: Tensor, keys: Tensor, mask: AttentionMask, first: int, scaling: float, softcap: float | None
 ) -> Tensor:
     """As `harness.engine.attention.attend.strongest_head`, from query row ``first`` on. Returns (R, N) fp32."""
-    work = _Pass(query, keys, sight, first, scaling, softcap)
+    work = _Pass(query, keys, mask, first, scaling, softcap)
     out = torch.empty(work.count, work.slots, dtype=torch.float32, device=keys.device)
     with torch.cuda.device_of(keys):
         _strongest[(work.columns, work.count)](

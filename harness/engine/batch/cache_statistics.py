@@ -1,4 +1,4 @@
-"""Counting for the ledger while a cohort runs: everything is read off the cache's tensors, on their device."""
+"""What the ledger needs, counted while a batch runs: read from the cache's tensors, on their device."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 
 from harness.engine.cache.slot_layer import SlotCache
-from harness.engine.requests.ledger import Ledger, Promise
-from harness.engine.requests.request import Request
+from harness.engine.requests import Ledger, LedgerLimits, Request
 
 
 class CacheStatistics:
-    """Running maxima per row, (R,) int64 tensors that are written in place, so that a recorded pass goes on counting.
+    """Running maxima per row, (R,) int64 tensors that are written in place, so that a replayed pass counts too.
 
-    Nothing here waits for the device before `ledgers`.
+    No method but `ledgers` waits for the device.
     """
 
     _PER_ROW = ("peak", "kept", "surplus", "deficit", "slots_now", "slots_max", "is_nan", "coverage")
@@ -38,13 +37,13 @@ class CacheStatistics:
         self.calls = [0] * len(rows)
         self.coverage = zeros(torch.float32)
 
-    def carry_on(self, parts: Sequence[CacheStatistics], came: Sequence[tuple[int, int]]) -> None:
-        """The accounts of rows that were kept elsewhere so far: for each row, in which part and at which row there."""
+    def merge_from(self, parts: Sequence[CacheStatistics], origins: Sequence[tuple[int, int]]) -> None:
+        """Continue the counts of other batches: ``origins`` gives for each row its part and its row there."""
         starts = [0, *itertools.accumulate(len(part.rows) for part in parts)]
-        index = torch.tensor([starts[part] + row for part, row in came], device=self.peak.device)
+        index = torch.tensor([starts[part] + row for part, row in origins], device=self.peak.device)
         for name in self._PER_ROW:
             setattr(self, name, torch.cat([getattr(part, name) for part in parts])[index])
-        self.calls = [parts[part].calls[row] for part, row in came]
+        self.calls = [parts[part].calls[row] for part, row in origins]
 
     def attended(self, seen: Tensor) -> None:
         """``seen`` (R, H): slots that the newest token of the chunk attends to, the chunk included."""
@@ -63,8 +62,8 @@ class CacheStatistics:
         for row, binding in zip(range(rows.start, rows.stop), over, strict=True):
             self.calls[row] += binding * layers
 
-    def settled(self, held: Tensor) -> None:
-        """After a chunk settled in a layer, or in all: the slots (R, H) that it persists now."""
+    def evicted(self, held: Tensor) -> None:
+        """After the eviction in one layer, or in all: the slots (R, H) that are in use now."""
         torch.maximum(self.kept, held.amax(-1), out=self.kept)
         self.slots_now += held.sum(-1)
 
@@ -84,8 +83,10 @@ class CacheStatistics:
         self.coverage = seen[:, :longest].sum(-1) / lengths
 
     def ledgers(self, cache: SlotCache, lengths: Sequence[int], groups: Sequence[slice]) -> list[Ledger]:
-        """One ledger per row, with the first broken promise. ``lengths``: tokens each row was fed; ``groups``: rows of
-        each policy."""
+        """One ledger per row, with the first limit it violates.
+
+        ``lengths``: tokens each row was fed; ``groups``: the rows of each policy.
+        """
         final = torch.stack([layer.held() for layer in cache.layers]).float().mean((0, 2)).tolist()
         slot_bytes = cache.layers[0].slot_bytes
         carried = cache.carried_bytes(groups)
@@ -106,7 +107,7 @@ class CacheStatistics:
         self, row: Request, plan: Sequence[tuple[int, int]], fed: int, mean: float, calls: int, peak: int, kept: int,
         surplus: int, slots: int, is_nan: bool, coverage: float, carried: int, slot_bytes: int,
     ) -> Ledger:  # fmt: skip
-        promise = Promise(
+        limits = LedgerLimits(
             persists=row.capacity,
             widest_chunk=max(stop - start for start, stop in plan),
             total_tokens=fed,
@@ -124,7 +125,7 @@ class CacheStatistics:
             tokens_evicted=fed - mean,
             coverage=coverage,
             policy_calls=calls,
-            invalid=promise.broken_by(peak, kept, surplus, calls, fed - mean, is_nan, slots),
+            invalid=limits.first_violation(peak, kept, surplus, calls, fed - mean, is_nan, slots),
         )
 
 

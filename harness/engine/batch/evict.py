@@ -1,129 +1,196 @@
-"""Around attention in one layer: who must go before it, who must go after it, and where the chunk's survivors lie."""
+"""Where slots are evicted: the attention function that transformers calls in every layer, and what happens around it.
+
+transformers calls `slot_attention` under a name that `slots_enabled` sets for the length of a run. In each layer it
+computes attention and then evicts, in one of two ways:
+
+* `evict`, at once: update the policies' states, let every policy select, and store the survivors in the layer's slots
+  (`SlotLayer.evict`, `RaggedLayer.evict`). Policies that must free slots before attention go first (`evict_first`).
+* `LayerBatch.evict`, for all layers together after the last one, wherever no attention of the pass depends on it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import AttentionInterface, PreTrainedModel
 
-from harness.engine.batch.evict_all_layers import LayerBatch
+from harness.engine.batch.batch import Batch
 from harness.engine.batch.group import Group, Selection, select
+from harness.engine.batch.layer_batch import LayerBatch
 from harness.engine.batch.layer_pass import LayerPass
 from harness.engine.cache.slot_layer import StateKey
+from harness.engine.requests import EngineError
 from policies import CacheView
 
-if TYPE_CHECKING:
-    from harness.engine.batch.group import Group
+NAME = "kvreplica_slots"  # a name without a mask function: transformers then builds no mask for it
+
+Preselected = dict[int, Tensor]  # by group: (r, H, fill + m) bool, what stays, chosen before attention
 
 
-Spared = dict[int, Tensor]  # by group: (r, H, fill + m) bool, decided before attention
+def slot_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    softcap: float | None = None,
+    batch: Batch | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attend, then let the batch's policies evict. ``batch`` arrives as an extra keyword of the model call.
 
-
-def evict_first(work: LayerPass) -> tuple[LayerPass, Spared]:
-    """Order "evict, append, attend": groups that want it choose among the old slots, and the victims are hidden.
-
-    Returns the pass without what is gone, and each such group's choice for `settle`.
+    ``query`` (R, H·G, m, D), already rotated; ``key`` and ``value`` are what `SlotLayer.update` returned.
     """
-    cohort, spared = work.cohort, {}
-    for group in cohort.groups:
-        if cohort.foresees(group) and any(cohort.over(group)):
+    if batch is None:
+        raise EngineError("The slot attention was called outside of the engine: use Engine.generate instead.")
+    if kwargs.get("s_aux") is not None:
+        raise EngineError("This model adds learned attention sinks to the softmax, which the engine does not compute.")
+    return attend_and_evict(batch, module.layer_idx, query, key, value, scaling, softcap), None
+
+
+AttentionInterface.register(NAME, slot_attention)
+
+
+@contextmanager
+def slots_enabled(model: PreTrainedModel) -> Iterator[None]:
+    """Within this block the model attends through `slot_attention`; afterwards it is as it was."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation(NAME)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def attend_and_evict(
+    batch: Batch, layer: int, query: Tensor, keys: Tensor, values: Tensor, scaling: float, softcap: float | None
+) -> Tensor:
+    """One layer's attention output (R, m, H·G, D). This layer has evicted, or evicts with all others after the pass."""
+    if batch.layer_batch is not None:
+        output = batch.layer_batch.attend(query, keys, values, scaling, softcap)
+        if batch.layer_batch.early:
+            select_early(LayerPass.of(batch, layer, query, keys, values, scaling, softcap), batch.layer_batch)
+        return output
+    work = LayerPass.of(batch, layer, query, keys, values, scaling, softcap)
+    work, preselected = evict_first(work)
+    output = batch.attend(work)
+    evict(work, preselected)
+    return output
+
+
+def evict_first(work: LayerPass) -> tuple[LayerPass, Preselected]:
+    """Order "evict, append, attend": policies that want it select among the old slots, and attention sees only those.
+
+    Returns the pass with everything evicted hidden, and each such group's selection for `evict`.
+    """
+    batch, preselected = work.batch, {}
+    for group in batch.groups:
+        if batch.reads_token_fed_whole(group) and any(batch.over(group)):
             is_nan = work.query[group.rows].isnan().flatten(1).any(-1) | work.keys[group.rows].isnan().flatten(1).any(
                 -1
             )
-            work, spared[group.number] = _foreseen(work, group)
-            cohort.tally.called(group.rows, cohort.over(group), is_nan)
+            work, preselected[group.number] = _hide_from_eviction_step(work, group)
+            batch.statistics.called(group.rows, batch.over(group), is_nan)
     hidden = torch.zeros_like(work.positions, dtype=torch.bool)
-    waits_for_room = False
-    for group in cohort.groups:
-        over = cohort.over(group)
-        if not cohort.evicts_first(group) or not any(over):
+    any_selected = False
+    for group in batch.groups:
+        over = batch.over(group)
+        if not batch.evicts_first(group) or not any(over):
             continue
         view = work.view_before(group, _stored(work, group))
-        choice, is_nan = group.policy.keep(view)
-        cohort.tally.called(group.rows, over, is_nan)
+        kept, is_nan = group.policy.keep(view)
+        batch.statistics.called(group.rows, over, is_nan)
         arriving = work.positions[group.rows, :, work.layer.fill :] >= 0
         refused = arriving & ~group.policy.admits(view).unsqueeze(-1)
-        spared[group.number] = torch.cat([choice, arriving & ~refused], -1)
+        preselected[group.number] = torch.cat([kept, arriving & ~refused], -1)
         unseen = torch.zeros_like(refused) if group.policy.self_visible else refused  # padding goes on seeing itself
-        hidden[group.rows] = torch.cat([~choice, unseen], -1)
-        waits_for_room = True
-    return (work.hiding(hidden.unsqueeze(2)) if waits_for_room else work), spared
+        hidden[group.rows] = torch.cat([~kept, unseen], -1)
+        any_selected = True
+    return (work.hiding(hidden.unsqueeze(2)) if any_selected else work), preselected
 
 
-def _foreseen(work: LayerPass, group: Group) -> tuple[LayerPass, Tensor]:
-    """The pass with every token hidden from its death on, and the survivors (r, H, m) of the group's prompts."""
-    length = work.cohort.feed.width
+def _hide_from_eviction_step(work: LayerPass, group: Group) -> tuple[LayerPass, Tensor]:
+    """A token-fed prompt in one pass (policies.md 3.14): each token is hidden from the step on at which it is evicted.
+
+    Also returns the survivors (r, H, m) of the group's prompts.
+    """
+    length = work.batch.feed.width
     hidden = work.positions.new_zeros(*work.positions.shape[:2], length, length, dtype=torch.bool)
     survivors = work.positions[group.rows] >= 0
     for row, budget in enumerate(group.budgets, start=group.rows.start):
-        text = slice(work.cohort.feed.width - work.cohort.feed.widths[row], None)
-        deaths = group.policy.deaths(
+        text = slice(work.batch.feed.width - work.batch.feed.widths[row], None)
+        evicted_at = group.policy.eviction_steps(
             work.prompt_view(replace(group, rows=slice(row, row + 1), budgets=(budget,)), text)
         )[0]
-        asking = torch.arange(deaths.shape[-1], device=deaths.device)
-        hidden[row, :, text, text] = asking[:, None] >= deaths[:, None, :]
-        survivors[row - group.rows.start, :, text] = deaths > asking[-1]
+        step = torch.arange(evicted_at.shape[-1], device=evicted_at.device)
+        hidden[row, :, text, text] = step[:, None] >= evicted_at[:, None, :]
+        survivors[row - group.rows.start, :, text] = evicted_at > step[-1]
     return work.hiding(hidden), survivors
 
 
-def evict(work: LayerPass, spared: Spared) -> None:
-    """Order "append, attend, evict" (policies.md 1.2): update states, select, and store what stays."""
-    cohort, layer = work.cohort, work.layer
-    cohort.tally.attended(work.seen())
-    for watcher in cohort.watchers:
+def evict(work: LayerPass, preselected: Preselected) -> None:
+    """Order "append, attend, evict" (policies.md 1.2): update states, select, and store what stays, in this layer."""
+    batch, layer = work.batch, work.layer
+    batch.statistics.attended(work.seen())
+    for watcher in batch.watchers:
         watcher.attended(work)
-    kept = None if cohort.appends else work.positions >= 0
+    kept = None if batch.appends else work.positions >= 0
     states: dict[StateKey, Tensor] = {}
-    for group in cohort.groups:
-        choice = _selected(work, group, spared)
-        states |= {key: choice.states[key.name] for key in _keys(group)}
-        if choice.kept is not None:
+    for group in batch.groups:
+        selection = _selected(work, group, preselected)
+        states |= {key: selection.states[key.name] for key in _keys(group)}
+        if selection.kept is not None:
             assert kept is not None
-            kept[group.rows] = choice.kept
-    for leaving in cohort.leaving:
-        leaving.settle(work, states)
-    if not cohort.keeps_chunk:
+            kept[group.rows] = selection.kept
+    for fork in batch.forks:
+        fork.evict(work, states)
+    if not batch.keeps_chunk:
         layer.release()
         return
     if kept is None:
-        layer.append(cohort.feed.positions, states)
-    elif cohort.shrinks:
-        everyone = torch.arange(len(cohort.rows), device=cohort.device)
-        cohort.tally.selected(kept.sum(-1), cohort.targets_tensor)
-        layer.adopt(layer, everyone, kept, max(cohort.targets), work.positions, states)
+        layer.append(batch.feed.positions, states)
+    elif batch.shrinks:
+        all_rows = torch.arange(len(batch.rows), device=batch.device)
+        batch.statistics.selected(kept.sum(-1), batch.targets_tensor)
+        layer.copy_survivors(layer, all_rows, kept, max(batch.targets), work.positions, states)
     else:
-        if cohort.uniform:
-            cohort.tally.selected(kept.sum(-1), cohort.targets_tensor)
-        if cohort.counts_layers:
-            cohort.count_kept(kept, work.positions)
-        layer.absorb(kept, cohort.targets_tensor, max(cohort.targets), cohort.feed.positions, states)
-    cohort.tally.settled(layer.held())
-    for watcher in cohort.watchers:
-        watcher.settled(work)
+        if batch.uniform:
+            batch.statistics.selected(kept.sum(-1), batch.targets_tensor)
+        if batch.counts_layers:
+            batch.count_kept(kept, work.positions)
+        layer.evict(kept, batch.targets_tensor, max(batch.targets), batch.feed.positions, states)
+    batch.statistics.evicted(layer.held())
+    for watcher in batch.watchers:
+        watcher.evicted(work)
     layer.release()
 
 
-def select_early(work: LayerPass, fold: LayerBatch) -> None:
-    """Let the groups choose that cannot wait for the last layer."""
+def select_early(work: LayerPass, layer_batch: LayerBatch) -> None:
+    """Selections of the policies that look at the layer itself: made here, stored when all layers evict together."""
     kept = work.positions >= 0
-    for group in work.cohort.groups:
-        if group.number in fold.early:
-            choice = _selected(work, group, {})
-            fold.early[group.number].append(choice)
-            if choice.kept is not None:
-                kept[group.rows] = choice.kept
-    if work.cohort.counts_layers:
-        work.cohort.count_kept(kept, work.positions)
+    for group in work.batch.groups:
+        if group.number in layer_batch.early:
+            selection = _selected(work, group, {})
+            layer_batch.early[group.number].append(selection)
+            if selection.kept is not None:
+                kept[group.rows] = selection.kept
+    if work.batch.counts_layers:
+        work.batch.count_kept(kept, work.positions)
 
 
-def _selected(work: LayerPass, group: Group, spared: Spared) -> Selection:
-    """What one group decides in this layer; what it carries per row is put down at once."""
-    choice = select(work.cohort, group, partial(view_after, work), spared=spared.get(group.number))
-    work.layer.carried |= {(name, group.number): choice.states[name] for name in group.policy.carried}
-    return choice
+def _selected(work: LayerPass, group: Group, preselected: Preselected) -> Selection:
+    """One group's selection in this layer. What its policy carries per row is stored at once."""
+    selection = select(work.batch, group, partial(view_after, work), preselected=preselected.get(group.number))
+    work.layer.carried |= {(name, group.number): selection.states[name] for name in group.policy.carried}
+    return selection
 
 
 def view_after(work: LayerPass, group: Group) -> CacheView:
@@ -143,12 +210,12 @@ def _stored(work: LayerPass, group: Group) -> dict[str, Tensor]:
 
 
 def _carried(work: LayerPass, group: Group) -> dict[str, Tensor]:
-    """What the group's policy carries per row; nothing before the first chunk."""
-    places = {name: (name, group.number) for name in group.policy.carried}
-    return {name: work.layer.carried[place] for name, place in places.items() if place in work.layer.carried}
+    """What the group's policy carries per row; empty before the first chunk."""
+    keys = {name: (name, group.number) for name in group.policy.carried}
+    return {name: work.layer.carried[key] for name, key in keys.items() if key in work.layer.carried}
 
 
 def _with_room(old: Tensor, work: LayerPass) -> Tensor:
     """The same with zeros for the chunk, (r, H, fill + m, …)."""
-    new = old.new_zeros(*old.shape[:2], work.cohort.feed.width, *old.shape[3:])
+    new = old.new_zeros(*old.shape[:2], work.batch.feed.width, *old.shape[3:])
     return torch.cat([old, new], 2)

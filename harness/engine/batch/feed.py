@@ -1,4 +1,4 @@
-"""One forward pass over a cohort: which tokens each row feeds, where they stand, and what they may see."""
+"""What goes into one forward pass (`Feed`), who may look at it (`Watcher`), and what a recorded pass may not read."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class Feed:
             tuple(len(piece) for piece in pieces),
         )
 
-    def sight(self, filled: Tensor, no_slot_is_empty: bool = False) -> AttentionMask:
-        """Who sees what. ``filled``: (R, 1 or H, fill) bool, the slots in use."""
+    def mask(self, filled: Tensor, no_slot_is_empty: bool = False) -> AttentionMask:
+        """The attention mask. ``filled``: (R, 1 or H, fill) bool, the slots in use."""
         return AttentionMask(self.valid, filled, plain=no_slot_is_empty and self.is_even)
 
     def of(self, rows: Sequence[int]) -> Feed:
@@ -69,34 +69,28 @@ class Feed:
         return Feed(self.tokens[index], self.positions[index], widths)
 
 
-# Watching a run: what diagnostics may look at, without touching it.
-
-
 class Watcher(Protocol):
-    """Called in every layer of every pass. A watcher reads; it changes nothing."""
+    """What a diagnostic implements: it is called in every layer of every pass, reads, and changes nothing."""
 
     def attended(self, work: LayerPass) -> None:
-        """After attention and before eviction: slots and chunk, ``work.attention_of(group)`` for statistics."""
+        """After attention and before eviction: slots and chunk, ``work.attention_of(rows)`` for statistics."""
         ...
 
-    def settled(self, work: LayerPass) -> None:
+    def evicted(self, work: LayerPass) -> None:
         """After eviction: ``work.layer.slot_positions`` says what is held now."""
         ...
 
-    def predicted(self, cohort: Batch, logits: Tensor) -> None:
-        """After all layers: (R, 1 or m, vocabulary), right-aligned with ``cohort.feed``."""
+    def predicted(self, batch: Batch, logits: Tensor) -> None:
+        """After all layers: (R, 1 or m, vocabulary), right-aligned with ``batch.feed``."""
         ...
 
 
-# Numbers of the host that a recorded pass must not depend on: whoever looks at them is refused.
-
-
 class CannotRecordError(Exception):
-    """A pass does something on the host that its repetition would not do again. The pass is computed as it is."""
+    """A pass depends on host numbers, which a replay would not read again. Such a pass is computed and not recorded."""
 
 
 class HiddenLengths(tuple[int, ...]):
-    """In place of numbers that differ from pass to pass. Any look at one raises `CannotRepeatError`."""
+    """Host numbers that differ from pass to pass, while a pass is recorded. Reading them raises `CannotRecordError`."""
 
     __slots__ = ()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
-from harness.engine.requests.request import Request
+from harness.engine.requests import Request
 from policies import CacheView, Policy
 
 if TYPE_CHECKING:
@@ -23,21 +23,22 @@ Chunk = tuple[int, int]
 class Group:
     """Neighbouring rows under one policy: a slice, so that statistics are computed on views and never gathered."""
 
-    number: int  # in the cohort
+    number: int  # in the batch
     policy: Policy
     rows: slice
     budgets: tuple[int, ...]
-    only_follows: bool = False  # carries the policy's state through shared prompt work, and never evicts
+    state_only: bool = False  # carries the policy's state through a shared prompt, and never evicts
 
     def evicts(self, phase: Phase) -> bool:
         """Whether this group's schedule evicts after a chunk of this phase."""
-        if self.policy.is_dense or self.only_follows:
+        if self.policy.is_dense or self.state_only:
             return False
         schedule = self.policy.schedule
         return schedule.prompt != "never" if phase == "prompt" else schedule.decode != "never"
 
 
 def groups_of(rows: Sequence[Request]) -> list[Group]:
+    """One group for each run of rows with equal policies."""
     groups: list[Group] = []
     start = 0
     for policy, members in itertools.groupby(rows, key=lambda row: row.policy):
@@ -49,26 +50,29 @@ def groups_of(rows: Sequence[Request]) -> list[Group]:
 
 @dataclass(frozen=True)
 class Selection:
-    """``kept`` (r, H, fill + m) bool, or None where all stays; ``states``: by name, all that the policy carries on."""
+    """What a policy keeps of a chunk and the slots before it.
+
+    ``kept`` (r, H, fill + m) bool, or None where all stays; ``states``: by name, the policy's updated state.
+    """
 
     kept: Tensor | None
     states: Mapping[str, Tensor]
 
 
 def select(
-    cohort: Batch, group: Group, view: Callable[[Group], CacheView], layers: int = 1, spared: Tensor | None = None
+    batch: Batch, group: Group, view: Callable[[Group], CacheView], layers: int = 1, preselected: Tensor | None = None
 ) -> Selection:
-    """A group's decision over its ``view``, whose rows are the group's, each in so many ``layers``.
+    """A group's selection over its ``view``, which shows the group's rows, each in so many ``layers``.
 
-    The view is made only where it is asked for. ``spared``: what was decided before attention.
+    The view is made only where a state or a selection needs it. ``preselected``: what was selected before attention.
     """
-    over = cohort.over(group)
+    over = batch.over(group)
     if not any(over) and not group.policy.is_stateful:
         return Selection(None, {})
     seen = view(group)
     states = {name: seen.state[name] for name in (*group.policy.state, *group.policy.carried)}
-    if not any(over) or spared is not None:
-        return Selection(spared if any(over) else None, states)
+    if not any(over) or preselected is not None:
+        return Selection(preselected if any(over) else None, states)
     kept, is_nan = group.policy.keep(seen)
-    cohort.tally.called(group.rows, over, is_nan.view(-1, layers).any(1), layers)
+    batch.statistics.called(group.rows, over, is_nan.view(-1, layers).any(1), layers)
     return Selection(kept, states)

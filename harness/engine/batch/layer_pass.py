@@ -1,4 +1,4 @@
-"""One layer in one forward pass: what is attended, who may see what, and what a policy is shown of it."""
+"""One layer in one forward pass: queries, keys and mask, and what a policy is shown of them."""
 
 from __future__ import annotations
 
@@ -23,50 +23,50 @@ from policies import CacheView
 
 @dataclass(frozen=True)
 class LayerPass:
-    """Everything between the model's projections and the settled cache. Shapes as in `attend`."""
+    """The tensors between the model's projections and the eviction in one layer. Shapes as in `attend`."""
 
-    cohort: Batch
+    batch: Batch
     layer: SlotLayer | RaggedLayer
     index: int  # of the layer
     query: Tensor  # (R, H·G, m, D)
     keys: Tensor  # (R, H, fill + m, D), slots and chunk
     values: Tensor
     positions: Tensor  # (R, H, fill + m) int32, -1 = empty
-    sight: AttentionMask
+    mask: AttentionMask
     scaling: float
     softcap: float | None
-    known: dict[Hashable, Tensor] = field(default_factory=dict)  # statistics computed so far
+    computed: dict[Hashable, Tensor] = field(default_factory=dict)  # statistics computed so far
 
     @staticmethod
     def of(
-        cohort: Batch, index: int, query: Tensor, keys: Tensor, values: Tensor, scaling: float, softcap: float | None
+        batch: Batch, index: int, query: Tensor, keys: Tensor, values: Tensor, scaling: float, softcap: float | None
     ) -> LayerPass:
         """From what transformers hands to an attention function."""
-        layer = cohort.cache.layers[index]
-        chunk = cohort.feed.positions.unsqueeze(1).expand(-1, keys.shape[1], -1)
+        layer = batch.cache.layers[index]
+        chunk = batch.feed.positions.unsqueeze(1).expand(-1, keys.shape[1], -1)
         positions = torch.cat([layer.slot_positions, chunk], -1)
-        sight = cohort.sight if cohort.uniform else cohort.feed.sight(layer.slot_positions >= 0)
-        if cohort.rope is not None:
-            query, keys = _at_cache_positions(cohort.rope, query, keys, positions)
-        for group in cohort.groups:
-            if group.policy.logit_scale == "log512" and not group.only_follows:
+        mask = batch.mask if batch.uniform else batch.feed.mask(layer.slot_positions >= 0)
+        if batch.rope is not None:
+            query, keys = _at_cache_positions(batch.rope, query, keys, positions)
+        for group in batch.groups:
+            if group.policy.logit_scale == "log512" and not group.state_only:
                 attended = (positions[group.rows, 0] >= 0).sum(-1)[:, None, None, None]
                 query = query.index_copy(
                     0, _indices(group, query), query[group.rows] * (attended.log() / log(512)).to(query.dtype)
                 )
-        return LayerPass(cohort, layer, index, query, keys, values, positions, sight, scaling, softcap)
+        return LayerPass(batch, layer, index, query, keys, values, positions, mask, scaling, softcap)
 
     def attend(self) -> Tensor:
         """The attention output for the model, (R, m, H·G, D)."""
-        return attend(self.query, self.keys, self.values, self.sight, self.scaling, self.softcap)
+        return attend(self.query, self.keys, self.values, self.mask, self.scaling, self.softcap)
 
     def hiding(self, hidden: Tensor) -> LayerPass:
-        """The same pass without what is ``hidden``, (R, H, 1 or m, fill + m) bool."""
-        return replace(self, sight=self.sight.hiding(hidden), known={})
+        """The same pass with these slots hidden as well: ``hidden`` (R, H, 1 or m, fill + m) bool."""
+        return replace(self, mask=self.mask.hiding(hidden), computed={})
 
     def seen(self) -> Tensor:
         """(R, H) int64: slots that the chunk's newest token attends to."""
-        return self.sight.newest.expand(*self.keys.shape[:2], -1).sum(-1)
+        return self.mask.newest.expand(*self.keys.shape[:2], -1).sum(-1)
 
     def attention_of(self, rows: slice) -> AttentionStatistics:
         """The statistics of these rows."""
@@ -74,21 +74,21 @@ class LayerPass:
             fetch=partial(self._queries, (rows,)),
             keys=self.keys[rows],
             positions=self.positions[rows],
-            sight=self.sight.of(rows),
-            asking=self.cohort.feed.positions[rows],
+            mask=self.mask.of(rows),
+            query_positions=self.batch.feed.positions[rows],
             scaling=self.scaling,
             softcap=self.softcap,
-            known=self.known,
-            place=(rows.start, rows.stop),
+            computed=self.computed,
+            rows_of_pass=(rows.start, rows.stop),
         )
 
     def _queries(self, part: tuple[slice, ...]) -> Tensor:
         return self.query[part]
 
     def view(self, group: Group, state: dict[str, Tensor]) -> CacheView:
-        """What this group's policy is shown after attention: slots and chunk."""
+        """What this group's policy is shown after attention: slots and chunk, with this ``state``."""
         rows = group.rows
-        return self.cohort.view(
+        return self.batch.view(
             group,
             self.index,
             keys=self.keys[rows],
@@ -103,7 +103,7 @@ class LayerPass:
         """One row's whole prompt without its padding, before attention. The cache is still empty."""
         whole = self.view(group, {})
         keys, positions = whole.keys[:, :, text], whole.positions[..., text]
-        asking = self.cohort.feed.positions[group.rows, text]
+        query_positions = self.batch.feed.positions[group.rows, text]
         return replace(
             whole,
             keys=keys,
@@ -113,8 +113,8 @@ class LayerPass:
                 fetch=partial(self._queries, (group.rows, slice(None), text)),
                 keys=keys,
                 positions=positions,
-                sight=AttentionMask(asking >= 0, positions[:, :1, :0] >= 0),
-                asking=asking,
+                mask=AttentionMask(query_positions >= 0, positions[:, :1, :0] >= 0),
+                query_positions=query_positions,
                 scaling=self.scaling,
                 softcap=self.softcap,
             ),
@@ -122,9 +122,9 @@ class LayerPass:
         )
 
     def view_before(self, group: Group, state: dict[str, Tensor]) -> CacheView:
-        """What it is shown before attention: the old slots alone, with room left for the token to come."""
+        """What it is shown before attention: the old slots alone, under a budget that leaves room for the new token."""
         fill = self.layer.fill
-        widths = self.cohort.feed.widths[group.rows]
+        widths = self.batch.feed.widths[group.rows]
         whole = self.view(group, state)
         return replace(
             whole,
@@ -143,7 +143,7 @@ def _indices(group: Group, like: Tensor) -> Tensor:
 
 
 def _at_cache_positions(rope: CacheRope, query: Tensor, keys: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Unrotated queries and keys, rotated as their tokens stand inside the cache."""
+    """Unrotated queries and keys, rotated by the rank of their tokens inside the cache."""
     index = ranks(positions)
-    asking = index[..., -query.shape[2] :].repeat_interleave(query.shape[1] // keys.shape[1], dim=1)
-    return rope.rotate(query, asking), rope.rotate(keys, index)
+    query_index = index[..., -query.shape[2] :].repeat_interleave(query.shape[1] // keys.shape[1], dim=1)
+    return rope.rotate(query, query_index), rope.rotate(keys, index)

@@ -1,8 +1,11 @@
-"""Which rows read the same prompt, and how far: pure planning, before anything is computed.
+"""Prefix sharing: rows with the same prompt read it once, in one dense `PrefixBatch`, until each must evict.
 
 Until its first eviction a row is dense, whatever its policy and budget. Rows with the same prompt therefore share one
 dense run up to that pass, the evicting pass itself included: its attention still sees everything, and a layer that
 evicts after attention changes nothing that the layers above it see in that pass (policies.md 6.3).
+
+`plan_sharing` decides before anything is computed which rows share how much. During the run a `Fork` copies, layer by
+layer, what survives in the rows that leave the prefix, into a `Batch` of their own.
 """
 
 from __future__ import annotations
@@ -21,13 +24,13 @@ from harness.engine.batch.feed import Feed
 from harness.engine.batch.group import Chunk, Group, Phase
 from harness.engine.batch.layer_pass import LayerPass
 from harness.engine.cache.slot_layer import StateKey
-from harness.engine.requests.request import SIMULATED, Prompting, Request, neighbours_by_policy
+from harness.engine.requests import SIMULATED, Prompting, Request, neighbours_by_policy
 from policies import DENSE, Policy
 
 
 @dataclass(frozen=True)
 class Branch:
-    """Rows that leave a shared run together and go on in lockstep."""
+    """Rows that leave a shared run after the same pass and go on in lockstep."""
 
     rows: tuple[int, ...]  # of the caller's, equal policies neighbours
     prompts: tuple[int, ...]  # the shared prompt of each
@@ -36,13 +39,13 @@ class Branch:
 
 @dataclass(frozen=True)
 class PrefixGroup:
-    """Prompts that are read once, and everyone who reads them. ``prompts``: one of the caller's rows for each."""
+    """Prompts that are read once, and all rows that read them. ``prompts``: one of the caller's rows for each."""
 
     prompts: tuple[int, ...]
     branches: tuple[Branch, ...]
 
     def chunks(self, rows: Sequence[Request], prompting: Prompting) -> list[list[Chunk]]:
-        """Per prompt, the passes that somebody shares."""
+        """Per prompt, the passes that at least one row shares."""
         last = [0] * len(self.prompts)
         for branch in self.branches:
             for prompt in branch.prompts:
@@ -52,29 +55,29 @@ class PrefixGroup:
 
 @dataclass(frozen=True)
 class SharingPlan:
-    """All rows of a call: in families, or in cohorts that share no prompt work."""
+    """All rows of a call: in prefix groups, or in batches that share no prompt work."""
 
-    families: tuple[PrefixGroup, ...]
+    prefix_groups: tuple[PrefixGroup, ...]
     alone: tuple[tuple[int, ...], ...]
 
     @staticmethod
     def by_policy(rows: Sequence[Request]) -> SharingPlan:
-        """Nobody shares anything."""
+        """No row shares anything."""
         alone: dict[str, list[int]] = defaultdict(list)
         for index, row in enumerate(rows):
             alone[row.policy.rope].append(index)
         return SharingPlan((), tuple(_by_policy(rows, indices) for indices in alone.values()))
 
 
-def forks_after(row: Request, prompting: Prompting) -> int | None:
-    """The last pass over the prompt in which this row is still dense; None if it never is, or nobody can say."""
+def last_shared_pass(row: Request, prompting: Prompting) -> int | None:
+    """The last pass over the prompt in which this row is still dense; None if it never is, or that is not known."""
     policy, plan = row.policy, row.chunks(prompting)
     last = len(plan) - 1
-    if prompting.regime == SIMULATED or (prompting.regime == "token_fed" and policy.foresees):
+    if prompting.regime == SIMULATED or (prompting.regime == "token_fed" and policy.attention_free):
         return None
     if policy.is_dense or policy.schedule.prompt == "never":
         return last
-    if not policy.uniform:  # such policies are asked after every chunk, whatever the budget
+    if not policy.uniform:  # such policies select after every chunk, whatever the budget
         return 0 if last == 0 else None
     evicting = next((number for number, (_, stop) in enumerate(plan) if stop > row.budget), None)
     if evicting is None:
@@ -84,23 +87,23 @@ def forks_after(row: Request, prompting: Prompting) -> int | None:
 
 
 def plan_sharing(rows: Sequence[Request], prompting: Prompting) -> SharingPlan:
-    """Families of rows that have a prompt in common, in the caller's order; everyone else alone."""
-    leaving = [forks_after(row, prompting) for row in rows]
+    """Prefix groups of rows that have a prompt in common, in the caller's order; all other rows alone."""
+    last_shared = [last_shared_pass(row, prompting) for row in rows]
     keys = [_prompt(row, prompting) for row in rows]
-    readers = Counter(key for key, after in zip(keys, leaving, strict=True) if after is not None)
-    families: dict[Any, dict[Any, int]] = defaultdict(dict)  # by what one run can hold: prompt to a row that reads it
+    readers = Counter(key for key, after in zip(keys, last_shared, strict=True) if after is not None)
+    prompts: dict[Any, dict[Any, int]] = defaultdict(dict)  # by what one run can hold: prompt to a row that reads it
     members: dict[Any, dict[Any, list[int]]] = defaultdict(lambda: defaultdict(list))
     alone: dict[Any, list[int]] = defaultdict(list)
-    for index, (row, key, after) in enumerate(zip(rows, keys, leaving, strict=True)):
+    for index, (row, key, after) in enumerate(zip(rows, keys, last_shared, strict=True)):
         if after is None or readers[key] < 2:
             alone[row.policy.rope].append(index)
             continue
         one_run = (row.policy.rope, row.policy.logit_scale)
-        families[one_run].setdefault(key, index)
+        prompts[one_run].setdefault(key, index)
         size = 0 if row.policy.is_dense else (row.budget - 1).bit_length()
         members[one_run][after, row.policy.uniform, size].append(index)
     return SharingPlan(
-        tuple(_prefix_group(rows, keys, families[run], members[run]) for run in families),
+        tuple(_prefix_group(rows, keys, prompts[run], members[run]) for run in prompts),
         tuple(_by_policy(rows, indices) for indices in alone.values()),
     )
 
@@ -121,95 +124,12 @@ def _prompt(row: Request, prompting: Prompting) -> Any:
 
 
 def _by_policy(rows: Sequence[Request], indices: Sequence[int]) -> tuple[int, ...]:
-    """So that equal policies are neighbours."""
-    return tuple(indices[place] for place in neighbours_by_policy([rows[index] for index in indices]))
-
-
-# A shared run: prompts read once, densely, with the state of every policy that waits to leave it.
-
-
-@dataclass(frozen=True)
-class Fork:
-    """A cohort whose rows go on by themselves after a pass: ``prompts`` names the shared prompt of each row."""
-
-    cohort: Batch
-    prompts: tuple[int, ...]
-    source: Tensor  # (R,) the same on the device
-    followed: dict[
-        int, tuple[int, ...]
-    ]  # by group of the cohort: for each row the trunk's group that carried its state
-
-    def begin(self, trunk: Batch) -> None:
-        """Put the cohort where the trunk stands in the middle of a pass, before its first layer settles."""
-        cohort, prompts = self.cohort, self.prompts
-        feed = trunk.feed.of(prompts)
-        cohort.counts = [trunk.counts[prompt] for prompt in prompts]
-        cohort.lengths = [trunk.lengths[prompt] - trunk.feed.widths[prompt] for prompt in prompts]
-        known = min(cohort.fed.shape[1], trunk.fed.shape[1])
-        cohort.fed[:, :known] = trunk.fed[self.source, :known]
-        cohort.passes = trunk.passes - 1
-        cohort.begin(feed, trunk.phase)
-
-    def settle(self, work: LayerPass, states: dict[StateKey, Tensor]) -> None:
-        """One layer: select for every row from the shared slots, and take along what survives.
-
-        ``states``: of the trunk's groups over slots and chunk, this pass included.
-        """
-        cohort, layer = self.cohort, self.cohort.cache.layers[work.index]
-        everyone = slice(0, len(work.cohort.rows))
-        shared = work.attention_of(everyone)
-        positions = work.positions[self.source]
-        kept = positions >= 0
-        taken: dict[StateKey, Tensor] = {}
-        for group in cohort.groups:
-            over = cohort.over(group)
-            source, prompts = self.source[group.rows], self.prompts[group.rows]
-            state = {
-                name: self._gathered({key.group: tensor for key, tensor in states.items() if key.name == name}, group)
-                for name in group.policy.state
-            }
-            taken |= {
-                StateKey(name, group.rows, kind, group.number): state[name] for name, kind in group.policy.state.items()
-            }
-            for name in group.policy.carried:
-                by_group = {number: each for (known, number), each in work.layer.carried.items() if known == name}
-                state[name] = layer.carried[name, group.number] = self._gathered(by_group, group)
-            if any(over):
-                view = cohort.view(
-                    group,
-                    work.index,
-                    keys=_picked(work.keys, prompts, source),
-                    values=_picked(work.values, prompts, source),
-                    positions=positions[group.rows],
-                    attention=ForkedStatistics(shared, source),
-                    state=state,
-                    arriving=_picked(work.layer.chunk_keys, prompts, source),
-                )
-                kept[group.rows], is_nan = group.policy.keep(view)
-                cohort.tally.called(group.rows, over, is_nan)
-        cohort.tally.attended(work.seen()[self.source])
-        if cohort.uniform:
-            cohort.tally.selected(kept.sum(-1), cohort.targets_tensor)
-        if cohort.counts_layers:
-            cohort.count_kept(kept, positions)
-        layer.adopt(work.layer, self.source, kept, max(cohort.targets), positions, taken)
-        cohort.tally.settled(layer.held())
-
-    def _gathered(self, by_group: dict[int, Tensor], group: Group) -> Tensor:
-        """(r, …): each row's state from the trunk's group that carried it."""
-        rows = zip(self.followed[group.number], self.prompts[group.rows], strict=True)
-        return torch.stack([by_group[number][prompt] for number, prompt in rows])
-
-
-def _picked(shared: Tensor, prompts: tuple[int, ...], source: Tensor) -> Tensor:
-    """``shared[source]``, without a copy where every shared row is taken once, in order, or where there is only one."""
-    if len(shared) == 1:
-        return shared.expand(len(source), *shared.shape[1:])
-    return shared if prompts == tuple(range(len(shared))) else shared[source]
+    """The indices in an order in which equal policies are neighbours."""
+    return tuple(indices[position] for position in neighbours_by_policy([rows[index] for index in indices]))
 
 
 class PrefixBatch(Batch):
-    """Dense rows, one per prompt. Beside them it carries, without evicting, the state of every policy that has one."""
+    """Dense rows, one per prompt. It also carries, without evicting, the state of every policy that will fork off."""
 
     def __init__(
         self,
@@ -224,29 +144,29 @@ class PrefixBatch(Batch):
         self.plans = chunks
         self.whole_plans = [row.chunks(prompting) for row in prompts]
         super().__init__([replace(row, policy=dense, budget=0) for row in prompts], prompting, layers, device, chunks)
-        self.departures: dict[int, list[Fork]] = {}
-        self._followers: dict[Any, Group] = {}
+        self.forks_after: dict[int, list[Fork]] = {}  # by number of the last shared pass
+        self._state_groups: dict[Any, Group] = {}
 
     def _capacity(self) -> int:
-        """Nobody attends to the chunk of the last pass again, so it is never stored."""
+        """The chunk of the last pass is never attended to again, so it needs no slots."""
         longest = max(map(len, self.plans))
         return max(plan[-1][0] if len(plan) == longest else plan[-1][1] for plan in self.plans)
 
-    def expect(self, cohort: Batch, prompts: tuple[int, ...], after: int) -> None:
-        """Let a cohort leave after a pass. Called for all before the first pass."""
-        followed = {
-            group.number: tuple(self._follower(group.policy, budget).number for budget in group.budgets)
-            for group in cohort.groups
+    def add_fork(self, batch: Batch, prompts: tuple[int, ...], after: int) -> None:
+        """Let the rows of ``batch`` fork off after this pass. To be called for all forks before the first pass."""
+        state_groups = {
+            group.number: tuple(self._state_group(group.policy, budget).number for budget in group.budgets)
+            for group in batch.groups
             if group.policy.is_stateful
         }
         source = torch.tensor(prompts, device=self.device)
-        self.departures.setdefault(after, []).append(Fork(cohort, prompts, source, followed))
+        self.forks_after.setdefault(after, []).append(Fork(batch, prompts, source, state_groups))
 
     def begin(self, feed: Feed, phase: Phase) -> None:
-        """Also for the cohorts that leave after this pass."""
+        """Begin a pass, also in the batches that fork off after it."""
         super().begin(feed, phase)
-        for leaving in self.leaving:
-            leaving.begin(self)
+        for fork in self.forks:
+            fork.begin(self)
 
     @property
     def prompt_passes(self) -> list[int]:
@@ -254,37 +174,114 @@ class PrefixBatch(Batch):
         return [len(plan) for plan in self.whole_plans]
 
     @property
-    def leaving(self) -> Sequence[Fork]:
-        """Cohorts that leave after the pass at hand."""
-        return self.departures.get(self.passes - 1, ())
+    def forks(self) -> Sequence[Fork]:
+        """Forks that leave after the current pass."""
+        return self.forks_after.get(self.passes - 1, ())
 
     @property
-    def folds(self) -> bool:
-        """Never: rows leave layer by layer."""
+    def defers_eviction(self) -> bool:
+        """Never: rows fork off layer by layer."""
         return False
 
     @property
     def keeps_chunk(self) -> bool:
-        """Whether a later pass will attend to the chunk at hand."""
+        """Whether a later pass will attend to the current chunk."""
         return self.passes < max(map(len, self.plans))
 
-    def aboard(self) -> Iterator[tuple[Batch, tuple[int, ...]]]:
-        """Cohorts that take part in the pass at hand, with their rows' prompts."""
-        for after, leaving in self.departures.items():
+    def sharing_batches(self) -> Iterator[tuple[Batch, tuple[int, ...]]]:
+        """Batches that share the current pass, with the prompt of each of their rows."""
+        for after, forks in self.forks_after.items():
             if after >= self.passes - 1:
-                yield from ((each.cohort, each.prompts) for each in leaving)
+                yield from ((fork.batch, fork.prompts) for fork in forks)
 
-    def _follower(self, policy: Policy, budget: int) -> Group:
-        """The group that carries a policy's state under this budget: one for all that carry the same numbers."""
-        key = (_carrier(policy), budget)
-        if key not in self._followers:
-            everyone = len(self.rows)
-            follower = Group(len(self.groups), policy, slice(0, everyone), (budget,) * everyone, only_follows=True)
-            self._followers[key] = follower
-            self.groups = (*self.groups, follower)
-        return self._followers[key]
+    def _state_group(self, policy: Policy, budget: int) -> Group:
+        """The group that carries a policy's state under this budget: one for all whose states are equal."""
+        key = (_state_key(policy), budget)
+        if key not in self._state_groups:
+            rows = len(self.rows)
+            group = Group(len(self.groups), policy, slice(0, rows), (budget,) * rows, state_only=True)
+            self._state_groups[key] = group
+            self.groups = (*self.groups, group)
+        return self._state_groups[key]
 
 
-def _carrier(policy: Policy) -> object:
-    """What decides how a state changes: the scorer alone, unless a class of its own may do more."""
+def _state_key(policy: Policy) -> object:
+    """What decides how a state changes: the scorer alone, unless the policy is of a class of its own."""
     return policy.scorer if type(policy) is Policy else policy
+
+
+@dataclass(frozen=True)
+class Fork:
+    """A batch whose rows leave a `PrefixBatch` after a pass: ``prompts`` names the shared prompt of each row."""
+
+    batch: Batch
+    prompts: tuple[int, ...]
+    source: Tensor  # (R,) the same on the device
+    state_groups: dict[int, tuple[int, ...]]  # by group of ``batch``: the prefix's group with the state of each row
+
+    def begin(self, prefix: Batch) -> None:
+        """Put the batch where the prefix stands in the middle of a pass, before the first layer evicts."""
+        batch, prompts = self.batch, self.prompts
+        feed = prefix.feed.of(prompts)
+        batch.counts = [prefix.counts[prompt] for prompt in prompts]
+        batch.lengths = [prefix.lengths[prompt] - prefix.feed.widths[prompt] for prompt in prompts]
+        known = min(batch.fed.shape[1], prefix.fed.shape[1])
+        batch.fed[:, :known] = prefix.fed[self.source, :known]
+        batch.passes = prefix.passes - 1
+        batch.begin(feed, prefix.phase)
+
+    def evict(self, work: LayerPass, states: dict[StateKey, Tensor]) -> None:
+        """One layer: select for every row among the shared slots, and copy the survivors into the batch's own.
+
+        ``work`` is the prefix's; ``states``: of its groups over slots and chunk, this pass included.
+        """
+        batch, layer = self.batch, self.batch.cache.layers[work.index]
+        shared = work.attention_of(slice(0, len(work.batch.rows)))
+        positions = work.positions[self.source]
+        kept = positions >= 0
+        forked: dict[StateKey, Tensor] = {}
+        for group in batch.groups:
+            over = batch.over(group)
+            source, prompts = self.source[group.rows], self.prompts[group.rows]
+            state = {
+                name: self._gathered({key.group: tensor for key, tensor in states.items() if key.name == name}, group)
+                for name in group.policy.state
+            }
+            forked |= {
+                StateKey(name, group.rows, kind, group.number): state[name] for name, kind in group.policy.state.items()
+            }
+            for name in group.policy.carried:
+                by_group = {number: each for (known, number), each in work.layer.carried.items() if known == name}
+                state[name] = layer.carried[name, group.number] = self._gathered(by_group, group)
+            if any(over):
+                view = batch.view(
+                    group,
+                    work.index,
+                    keys=_picked(work.keys, prompts, source),
+                    values=_picked(work.values, prompts, source),
+                    positions=positions[group.rows],
+                    attention=ForkedStatistics(shared, source),
+                    state=state,
+                    arriving=_picked(work.layer.chunk_keys, prompts, source),
+                )
+                kept[group.rows], is_nan = group.policy.keep(view)
+                batch.statistics.called(group.rows, over, is_nan)
+        batch.statistics.attended(work.seen()[self.source])
+        if batch.uniform:
+            batch.statistics.selected(kept.sum(-1), batch.targets_tensor)
+        if batch.counts_layers:
+            batch.count_kept(kept, positions)
+        layer.copy_survivors(work.layer, self.source, kept, max(batch.targets), positions, forked)
+        batch.statistics.evicted(layer.held())
+
+    def _gathered(self, by_group: dict[int, Tensor], group: Group) -> Tensor:
+        """(r, …): each row's state from the prefix's group that carried it."""
+        rows = zip(self.state_groups[group.number], self.prompts[group.rows], strict=True)
+        return torch.stack([by_group[number][prompt] for number, prompt in rows])
+
+
+def _picked(shared: Tensor, prompts: tuple[int, ...], source: Tensor) -> Tensor:
+    """``shared[source]``, without a copy where every shared row is taken once, in order, or where there is only one."""
+    if len(shared) == 1:
+        return shared.expand(len(source), *shared.shape[1:])
+    return shared if prompts == tuple(range(len(shared))) else shared[source]

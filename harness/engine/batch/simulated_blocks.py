@@ -1,7 +1,7 @@
-"""Blocks that are acted out beside one dense pass, which is how eviction is often evaluated.
+"""Blocks that are simulated beside one dense pass, which is how eviction is often evaluated.
 
 A leader reads each prompt densely. Every row follows it: it holds what its policy would have kept after each block, but
-the tokens of all blocks are computed as if nothing had ever been evicted, for in each layer the row takes over its
+the tokens of all blocks are computed as if nothing had ever been evicted, because in each layer the row takes its
 leader's attention output. What a policy loses between this and ``blocked`` is what such an evaluation hides.
 """
 
@@ -15,24 +15,24 @@ from torch import Tensor
 
 from harness.engine.batch.batch import Batch
 from harness.engine.batch.layer_pass import LayerPass
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from policies import DENSE
 
 
 class Leader(Batch):
-    """Dense rows, one for each prompt, which remember what attention gave them in the pass at hand."""
+    """Dense rows, one for each prompt, which remember their attention outputs of the current pass."""
 
     @property
-    def folds(self) -> bool:
+    def defers_eviction(self) -> bool:
         """Never: attention's output is remembered layer by layer."""
         return False
 
     def attend(self, work: LayerPass) -> Tensor:
-        """(R, m, H·G, D), kept for those who follow."""
+        """(R, m, H·G, D), kept for the followers."""
         if work.index == 0:
-            self.given: list[Tensor] = []
-        self.given.append(super().attend(work))
-        return self.given[-1]
+            self.outputs: list[Tensor] = []
+        self.outputs.append(super().attend(work))
+        return self.outputs[-1]
 
 
 class Follower(Batch):
@@ -47,13 +47,13 @@ class Follower(Batch):
         self.source = torch.tensor([prompts.index(key) for key in keys], device=device)
 
     @property
-    def folds(self) -> bool:
+    def defers_eviction(self) -> bool:
         """Not while attention's output comes from the leader."""
-        return super().folds and self.leader is None
+        return super().defers_eviction and self.leader is None
 
     def attend(self, work: LayerPass) -> Tensor:
         """The leader's attention output while prompts are read."""
-        return super().attend(work) if self.leader is None else self.leader.given[work.index][self.source]
+        return super().attend(work) if self.leader is None else self.leader.outputs[work.index][self.source]
 
 
 def _dense(row: Request) -> Request:

@@ -1,41 +1,45 @@
-"""The first of GemFilter's two passes: run the model up to one layer, keep no cache, choose the tokens to re-read."""
+"""GemFilter's first pass: run the model up to one layer, keep no cache, and choose the prompt tokens to read again."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import AttentionInterface, PreTrainedModel
 
-from harness.engine.batch.hook import layer_reached
-from harness.engine.requests.ledger import Ledger
-from harness.engine.requests.request import Request, RequestOutput
+from harness.engine.attention.attend import attend
+from harness.engine.attention.mask import AttentionMask
+from harness.engine.requests import Ledger, Request, RequestOutput
 from policies import DENSE
+
+NAME = "kvreplica_up_to_a_layer"  # of the attention function of the first pass
 
 
 @dataclass(frozen=True)
 class Filtered:
-    """A row as the second pass reads it, and what the first one left out."""
+    """A row as the second pass reads it, and as the caller gave it."""
 
     row: Request
-    asked: Request
+    original: Request
 
-    def charged(self, outcome: RequestOutput) -> RequestOutput:
+    def with_both_passes(self, outcome: RequestOutput) -> RequestOutput:
         """The outcome with the ledger of both passes: the budget, the tokens left out, and the prompt that was read.
 
         ``slots_peak`` is the whole prompt: in the first pass one layer at a time attends to all of it.
         """
-        if self.asked.policy.token_filter is None:
+        if self.original.policy.token_filter is None:
             return outcome
-        dropped = len(self.asked.tokens) - len(self.row.tokens)
+        dropped = len(self.original.tokens) - len(self.row.tokens)
         ledger: Ledger = replace(
             outcome.ledger,
-            slots_requested=self.asked.budget,
-            slots_peak=max(outcome.ledger.slots_peak, len(self.asked.tokens)),
+            slots_requested=self.original.budget,
+            slots_peak=max(outcome.ledger.slots_peak, len(self.original.tokens)),
             tokens_evicted=outcome.ledger.tokens_evicted + dropped,
-            coverage=len(self.row.tokens) / len(self.asked.tokens),
+            coverage=len(self.row.tokens) / len(self.original.tokens),
             policy_calls=int(dropped > 0),
         )
         return replace(outcome, ledger=ledger)
@@ -64,3 +68,34 @@ def _at_layer(model: PreTrainedModel, tokens: Tensor, layer: int) -> tuple[Tenso
         model(input_ids=tokens, use_cache=False, past_key_values=None, logits_to_keep=1)
     query, keys = found[0]
     return query[0, :, -1], keys[0]
+
+
+class _Reached(Exception):  # noqa: N818, it is a signal and not an error
+    """Ends a forward pass once its layer has been seen."""
+
+
+@contextmanager
+def layer_reached(model: PreTrainedModel, layer: int) -> Iterator[list[tuple[Tensor, Tensor]]]:
+    """A pass over a prompt that ends at a layer. The list then holds that layer's query (R, H·G, T, D) and keys
+    (R, H, T, D); the layers before attend causally over everything and keep nothing."""
+    found: list[tuple[Tensor, Tensor]] = []
+
+    def attend_until(
+        module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, scaling: float, **kwargs: Any
+    ) -> Any:
+        if module.layer_idx == layer:
+            found.append((query, key))
+            raise _Reached
+        tokens = torch.ones(query.shape[0], query.shape[2], dtype=torch.bool, device=query.device)
+        causal = AttentionMask(tokens, tokens[:, None, :0], plain=True)
+        return attend(query, key, value, causal, scaling, kwargs.get("softcap")), None
+
+    AttentionInterface.register(NAME, attend_until)
+    before = model.config._attn_implementation
+    model.set_attn_implementation(NAME)
+    try:
+        yield found
+    except _Reached:
+        pass
+    finally:
+        model.set_attn_implementation(before)

@@ -1,8 +1,8 @@
 """A layer whose rows and heads hold different numbers of slots, and no more memory than that.
 
 K, V, positions and policy state lie packed, one row and head behind the other: ``keys: (slots in use, D)``. For
-attention they are unpacked into a padded workspace of this one layer, (R, H, fullest + m, D), which goes when the
-layer has settled. What persists is what the policy kept; ``tensor.nbytes`` shows it.
+attention they are unpacked into a padded workspace of this one layer, (R, H, fullest + m, D), which is released when
+the layer has evicted. What persists is what the policy kept; ``tensor.nbytes`` shows it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RaggedLayer(CacheLayerMixin):
         self.wide_values: Tensor
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing is held before the first chunk has settled."""
+        """Allocate nothing: the first slots are made when the first chunk has been evicted from."""
         rows, heads, _, width = key_states.shape
         self.counts = torch.zeros(rows, heads, dtype=torch.long, device=key_states.device)
         self.keys = key_states.new_zeros(0, width)
@@ -63,10 +63,8 @@ class RaggedLayer(CacheLayerMixin):
             return self.keys.new_zeros(*rows.shape, self.fill, *key.kind.shape, dtype=key.kind.dtype)
         return self._unpacked(self.states[key], rows=key.rows)
 
-    def absorb(
-        self, kept: Tensor, targets: Tensor, widest_target: int, chunk_positions: Tensor, states: States
-    ) -> None:
-        """Keep exactly what is ``kept``: (R, H, fill + m) bool. Targets are the uniform layer's business."""
+    def evict(self, kept: Tensor, targets: Tensor, widest_target: int, chunk_positions: Tensor, states: States) -> None:
+        """Evict: store exactly what is ``kept``, (R, H, fill + m) bool. Targets matter to uniform layers only."""
         chunk = chunk_positions.unsqueeze(1).expand(-1, kept.shape[1], -1)
         positions = torch.cat([self.slot_positions, chunk], -1)
         self.states = {key: state[kept[key.rows]] for key, state in states.items()}
@@ -74,11 +72,11 @@ class RaggedLayer(CacheLayerMixin):
         self.counts = kept.sum(-1)
         self.fill = int(self.counts.max())
 
-    def adopt(
-        self, shared: SlotLayer, source: Tensor, kept: Tensor, widest_target: int, positions: Tensor, states: States
+    def copy_survivors(
+        self, other: SlotLayer, source: Tensor, kept: Tensor, widest_target: int, positions: Tensor, states: States
     ) -> None:
-        """Begin with what the rows ``source`` (R,) of a shared layer hand over: see `SlotLayer.adopt`."""
-        keys, values = shared.attended()
+        """Begin with the survivors of a chunk in another layer: see `SlotLayer.copy_survivors`."""
+        keys, values = other.attended()
         row, head, slot = kept.nonzero(as_tuple=True)
         self.keys, self.values = keys[source[row], head, slot], values[source[row], head, slot]
         self.positions = positions[kept]
@@ -87,33 +85,33 @@ class RaggedLayer(CacheLayerMixin):
         self.fill = int(self.counts.max())
         self.is_initialized = True
 
-    def take_over(self, legacies: Sequence[MovedRows], rows: int, fill: int) -> None:
-        """Begin with ``rows`` rows that were in other layers, each where it stands."""
+    def merge_from(self, moved: Sequence[MovedRows], rows: int, fill: int) -> None:
+        """Begin with ``rows`` rows of other layers, with the slots that they hold."""
         self.is_initialized = True
-        whole = [(each.layer.counts, each.old, each.new) for each in legacies]
+        whole = [(each.layer.counts, each.old, each.new) for each in moved]
         self.keys, self.values, self.positions = (
-            _packed([(getattr(each.layer, name), *where) for each, where in zip(legacies, whole, strict=True)], rows)
+            _packed([(getattr(each.layer, name), *counts) for each, counts in zip(moved, whole, strict=True)], rows)
             for name in ("keys", "values", "positions")
         )
-        self.counts = torch.stack(_by_place(whole, rows))
+        self.counts = torch.stack(_in_new_order(whole, rows))
         self.fill = int(self.counts.max())
         parts: dict[StateKey, list[Packed]] = {}
-        for legacy in legacies:
-            for heir in legacy.heirs:
-                for old, new in heir.states(legacy.layer.states):
-                    counts = legacy.layer.counts[old.rows]
-                    parts.setdefault(new, []).append((legacy.layer.states[old], counts, heir.local, heir.places))
-            legacy.carry_on(self.carried)
-        self.states = {key: _packed(each, key.rows.stop - key.rows.start) for key, each in parts.items()}
+        for each in moved:
+            for group in each.groups:
+                for old, new in group.states(each.layer.states):
+                    counts = each.layer.counts[old.rows]
+                    parts.setdefault(new, []).append((each.layer.states[old], counts, group.old_rows, group.new_rows))
+            each.move_carried(self.carried)
+        self.states = {key: _packed(packed, key.rows.stop - key.rows.start) for key, packed in parts.items()}
 
     def append(self, chunk_positions: Tensor, states: States) -> None:
         """Keep everything, padding aside."""
         chunk = chunk_positions.unsqueeze(1).expand(-1, self.counts.shape[1], -1)
         kept = torch.cat([self.slot_positions, chunk], -1) >= 0
-        self.absorb(kept, self.counts, 0, chunk_positions, states)
+        self.evict(kept, self.counts, 0, chunk_positions, states)
 
     def release(self) -> None:
-        """Let go of the workspace and of the model's own tensors."""
+        """Release the workspace and the model's own tensors."""
         del self.chunk_keys, self.wide_keys, self.wide_values
 
     def held(self) -> Tensor:
@@ -146,18 +144,20 @@ class RaggedLayer(CacheLayerMixin):
         return wide
 
 
-Packed = tuple[Tensor, Tensor, Tensor, Tensor]  # slots, counts (R, H), the rows that go on, their new places
+Packed = tuple[Tensor, Tensor, Tensor, Tensor]  # slots, counts (R, H), the rows that move, their new numbers
 
 
 def _packed(parts: Sequence[Packed], rows: int) -> Tensor:
     """(slots, …) of ``rows`` rows, packed in their new order."""
-    apart = [(torch.split(packed, counts.sum(-1).tolist()), old, new) for packed, counts, old, new in parts]
-    return torch.cat(_by_place(apart, rows))
+    by_row = [(torch.split(packed, counts.sum(-1).tolist()), old, new) for packed, counts, old, new in parts]
+    return torch.cat(_in_new_order(by_row, rows))
 
 
-def _by_place(parts: Sequence[tuple[Sequence[Tensor] | Tensor, Tensor, Tensor]], rows: int) -> list[Tensor]:
-    """What each part has for its rows, by new place."""
+def _in_new_order(parts: Sequence[tuple[Sequence[Tensor] | Tensor, Tensor, Tensor]], rows: int) -> list[Tensor]:
+    """What the parts hold of each row, in the new order of rows."""
     placed = {
-        place: by_row[row] for by_row, old, new in parts for row, place in zip(old.tolist(), new.tolist(), strict=True)
+        target: by_row[row]
+        for by_row, old, new in parts
+        for row, target in zip(old.tolist(), new.tolist(), strict=True)
     }
-    return [placed[place] for place in range(rows)]
+    return [placed[row] for row in range(rows)]

@@ -1,9 +1,10 @@
-"""The slot cache: K and V allocated once per layer, survivors of a chunk moved into the slots of the evicted.
+"""The slot cache: K and V are allocated once per layer, and survivors of a chunk overwrite the slots of evicted tokens.
 
 A layer holds ``keys, values: (R, H, N + B, D)`` and ``positions: (R, H, N + B)``: N slots that persist and a tail in
 which the current chunk lies while it is attended. Nothing is concatenated and nothing compacted; the order of the
-text is in ``positions``. The first chunk finds the cache empty, so it is attended where the model left it and only
-its survivors are ever written: a one-shot prompt of T tokens needs no T slots per layer.
+text is in ``positions``. `SlotLayer.evict` is the step that drops tokens. The first chunk finds the cache empty, so it
+is attended where the model left it and only its survivors are ever written: a one-shot prompt of T tokens needs no T
+slots per layer.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from policies.scorer import SlotState
 
 @dataclass(frozen=True)
 class StateKey:
-    """A state tensor of one group of rows. ``group``: its number in the cohort."""
+    """A state tensor of one group of rows. ``group``: its number in the batch."""
 
     name: str
     rows: slice
@@ -35,40 +36,42 @@ class StateKey:
 
 @dataclass(frozen=True)
 class MovedGroup:
-    """A group of a cohort that goes on with some of another's rows, and the group that it was part of."""
+    """Rows of one group that move into a merged batch together, with their policy's state."""
 
-    number: int
-    rows: slice  # in the cohort that goes on
-    was: int  # number of the old group
-    local: Tensor  # (r,) int64: the rows that go on, counted within the old group
-    places: Tensor  # (r,) int64: theirs within the new one
+    number: int  # of their group in the merged batch
+    rows: slice  # of that group
+    old_number: int  # of their group in the old batch
+    old_rows: Tensor  # (r,) int64: the rows that move, counted within the old group
+    new_rows: Tensor  # (r,) int64: the same rows within the new group
 
     def states(self, known: Iterable[StateKey]) -> list[tuple[StateKey, StateKey]]:
-        """The old group's states, and what they are called from now on."""
-        mine = [key for key in known if key.group == self.was]
-        return [(key, StateKey(key.name, self.rows, key.kind, self.number)) for key in mine]
+        """The keys of the old group's states, each with its key in the merged batch."""
+        old = [key for key in known if key.group == self.old_number]
+        return [(key, StateKey(key.name, self.rows, key.kind, self.number)) for key in old]
 
     def carried(self, known: Iterable[tuple[str, int]]) -> list[tuple[tuple[str, int], tuple[str, int]]]:
         """The same for what is carried per row."""
-        return [((name, group), (name, self.number)) for name, group in known if group == self.was]
+        return [((name, group), (name, self.number)) for name, group in known if group == self.old_number]
 
 
 @dataclass(frozen=True)
 class MovedRows:
-    """What a layer of a new cohort takes over from the same layer of an old one."""
+    """What a layer of a merged batch receives from the same layer of an old batch."""
 
     layer: Any  # of the same class
     old: Tensor  # (r,) int64: rows there
     new: Tensor  # (r,) int64: the same rows here
-    heirs: Sequence[MovedGroup]
+    groups: Sequence[MovedGroup]
 
-    def carry_on(self, carried: dict[tuple[str, int], Tensor]) -> None:
-        """Put what policies carry per row where the new cohort looks for it."""
-        for heir in self.heirs:
-            for old, new in heir.carried(self.layer.carried):
-                theirs = self.layer.carried[old]
-                mine = carried.setdefault(new, theirs.new_zeros(heir.rows.stop - heir.rows.start, *theirs.shape[1:]))
-                mine[heir.places] = theirs[heir.local]
+    def move_carried(self, carried: dict[tuple[str, int], Tensor]) -> None:
+        """Copy what policies carry per row into the merged layer's ``carried``."""
+        for group in self.groups:
+            for old, new in group.carried(self.layer.carried):
+                source = self.layer.carried[old]
+                target = carried.setdefault(
+                    new, source.new_zeros(group.rows.stop - group.rows.start, *source.shape[1:])
+                )
+                target[group.new_rows] = source[group.old_rows]
 
 
 States = Mapping[StateKey, Tensor]  # (r, H, fill + m, …) each: slots, then the chunk
@@ -80,11 +83,11 @@ class SlotLayer(CacheLayerMixin):
     is_compileable = False
     is_sliding = False
 
-    def __init__(self, capacity: int, tail: int, shelf: KVStorage, index: int) -> None:
+    def __init__(self, capacity: int, tail: int, storage: KVStorage, index: int) -> None:
         super().__init__()
         self.capacity = capacity  # N, slots that may persist
         self.tail = max(1, tail)  # B, widest chunk after the first; its last slot takes writes that must vanish
-        self.shelf, self.index = shelf, index
+        self.storage, self.index = storage, index
         self.fill = 0
         self.states: dict[StateKey, Tensor] = {}  # (r, H, N + B, …) each
         self.carried: dict[tuple[str, int], Tensor] = {}  # by name and number of the group: (r, …) each
@@ -93,12 +96,12 @@ class SlotLayer(CacheLayerMixin):
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Allocate once, at the first chunk, when shapes, dtype and device are known."""
-        self._take_place(key_states, value_states, len(key_states))
+        self._allocate(key_states, value_states, len(key_states))
 
-    def _take_place(self, keys: Tensor, values: Tensor, rows: int) -> None:
-        self.shelf.allocate(keys, values, rows, self.capacity + self.tail)
-        self.keys, self.values = self.shelf.keys[:, self.index], self.shelf.values[:, self.index]
-        self.positions, self.first = self.shelf.positions[:, self.index], self.shelf.first[:, self.index]
+    def _allocate(self, keys: Tensor, values: Tensor, rows: int) -> None:
+        self.storage.allocate(keys, values, rows, self.capacity + self.tail)
+        self.keys, self.values = self.storage.keys[:, self.index], self.storage.values[:, self.index]
+        self.positions, self.first = self.storage.positions[:, self.index], self.storage.first[:, self.index]
         self.is_initialized = True
 
     def update(
@@ -123,7 +126,7 @@ class SlotLayer(CacheLayerMixin):
         """(r, H, fill, …): a group's state for the slots, without the chunk; zeros before the first chunk."""
         if key not in self.states:
             rows = key.rows.stop - key.rows.start
-            self.states[key] = self.shelf.state(key.name, key.group, rows, key.kind)[:, self.index]
+            self.states[key] = self.storage.state(key.name, key.group, rows, key.kind)[:, self.index]
         return self.states[key][:, :, : self.fill]
 
     def attended(self) -> tuple[Tensor, Tensor]:
@@ -133,17 +136,17 @@ class SlotLayer(CacheLayerMixin):
         stop = self.fill + self.chunk_keys.shape[2]
         return self.keys[:, :, :stop], self.values[:, :, :stop]
 
-    def adopt(
-        self, shared: SlotLayer, source: Tensor, kept: Tensor, widest_target: int, positions: Tensor, states: States
+    def copy_survivors(
+        self, other: SlotLayer, source: Tensor, kept: Tensor, widest_target: int, positions: Tensor, states: States
     ) -> None:
-        """Begin with what the rows ``source`` (R,) of a shared layer hand over after a chunk, survivors only.
+        """Begin with the survivors of a chunk in another layer, whose rows ``source`` (R,) become the rows of this one.
 
-        ``kept``: (R, H, n) bool over the shared slots and chunk, ``positions`` (R, H, n) theirs, ``states`` of these
-        rows over the same slots; ``widest_target`` as in `absorb`. Survivors are written in order of slot.
+        ``kept``: (R, H, n) bool over the other layer's slots and chunk, ``positions`` (R, H, n) theirs, ``states``
+        of these rows over the same slots; ``widest_target`` as in `evict`. Survivors are written in order of slot.
         """
-        keys, values = shared.attended()
+        keys, values = other.attended()
         rows, heads, slots = kept.shape
-        self._take_place(keys, values, rows)
+        self._allocate(keys, values, rows)
         self.fill = widest_target
         rank = torch.where(kept, kept.cumsum(-1) - 1, self.fill).clamp(max=self.fill)
         index = torch.zeros(rows, heads, self.fill + 1, dtype=torch.long, device=kept.device)
@@ -162,7 +165,7 @@ class SlotLayer(CacheLayerMixin):
             self.states[key][:, :, : self.fill] = state.gather(2, here.expand(*here.shape[:3], *key.kind.shape))
 
     def arrived(self, chunk_positions: Tensor) -> None:
-        """A chunk that `update` put in the tail in another view of these slots: its ``chunk_positions`` (R, m)."""
+        """Take over a chunk that `update` put in the tail of another view of these slots. Positions are (R, m)."""
         tail = slice(self.fill, self.fill + chunk_positions.shape[-1])
         self.chunk_keys, self.chunk_values = self.keys[:, :, tail].clone(), self.values[:, :, tail].clone()
         self.positions[..., tail] = chunk_positions.unsqueeze(1)
@@ -181,10 +184,8 @@ class SlotLayer(CacheLayerMixin):
             self.states[key][:, :, : here.stop] = state
         self.fill = here.stop
 
-    def absorb(
-        self, kept: Tensor, targets: Tensor, widest_target: int, chunk_positions: Tensor, states: States
-    ) -> None:
-        """Drop what is not ``kept`` and move the chunk's survivors into free slots below each row's target.
+    def evict(self, kept: Tensor, targets: Tensor, widest_target: int, chunk_positions: Tensor, states: States) -> None:
+        """Evict: drop what is not ``kept`` and move the chunk's survivors into free slots below each row's target.
 
         ``kept``: (R, H, fill + m) bool. ``targets``: (R, 1, 1), slots that a row persists from now on, and
         ``widest_target`` their maximum. At most m copies per head. A survivor for which no slot is free is lost:
@@ -205,8 +206,8 @@ class SlotLayer(CacheLayerMixin):
     def _place(self, destination: Tensor) -> None:
         """Copy the chunk's keys and values, whole vectors, to these (R, H, m) slots."""
         flat = (destination + self.first).flatten()
-        for shelf, chunk in ((self.shelf.keys, self.chunk_keys), (self.shelf.values, self.chunk_values)):
-            shelf.view(-1, shelf.shape[-1]).index_copy_(0, flat, chunk.reshape(-1, shelf.shape[-1]))
+        for slots, chunk in ((self.storage.keys, self.chunk_keys), (self.storage.values, self.chunk_values)):
+            slots.view(-1, slots.shape[-1]).index_copy_(0, flat, chunk.reshape(-1, slots.shape[-1]))
 
     def _destinations(self, kept: Tensor, targets: Tensor, widest_target: int, width: int) -> Tensor:
         """(R, H, m): the k-th survivor of a head goes to its k-th free slot; everything else to the trash slot."""
@@ -225,24 +226,24 @@ class SlotLayer(CacheLayerMixin):
         table[..., width].fill_(trash)
         return table.gather(-1, torch.where(new, new.cumsum(-1) - 1, width))
 
-    def take_over(self, legacies: Sequence[MovedRows], rows: int, fill: int) -> None:
-        """Begin with ``rows`` rows that were in other layers, each where it stands."""
-        first = legacies[0].layer
-        self._take_place(first.keys, first.values, rows)
+    def merge_from(self, moved: Sequence[MovedRows], rows: int, fill: int) -> None:
+        """Begin with ``rows`` rows of other layers, in the slots in which they are."""
+        first = moved[0].layer
+        self._allocate(first.keys, first.values, rows)
         self.fill = fill
-        for legacy in legacies:
-            whole = legacy.layer
-            used = slice(0, min(whole.fill, self.capacity + self.tail))
+        for each in moved:
+            old_layer = each.layer
+            used = slice(0, min(old_layer.fill, self.capacity + self.tail))
             for name in ("keys", "values", "positions"):
-                getattr(self, name)[legacy.new, :, used] = getattr(whole, name)[legacy.old, :, used]
-            for heir in legacy.heirs:
-                for old, new in heir.states(whole.states):
+                getattr(self, name)[each.new, :, used] = getattr(old_layer, name)[each.old, :, used]
+            for group in each.groups:
+                for old, new in group.states(old_layer.states):
                     self.state(new)
-                    self.states[new][heir.places, :, used] = whole.states[old][heir.local, :, used]
-            legacy.carry_on(self.carried)
+                    self.states[new][group.new_rows, :, used] = old_layer.states[old][group.old_rows, :, used]
+            each.move_carried(self.carried)
 
     def release(self) -> None:
-        """Let go of the model's own tensors, which of a one-shot prompt are the whole prompt."""
+        """Release the model's own tensors, which in a one-shot prompt are the whole prompt."""
         del self.chunk_keys, self.chunk_values
 
     def held(self) -> Tensor:

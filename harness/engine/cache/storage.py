@@ -1,7 +1,7 @@
-"""Where the slots of a cohort lie: one tensor each for K, V, positions and every state, over all layers at once.
+"""The memory of a batch's slots: one tensor each for K, V, positions and every policy state, over all layers at once.
 
-Each layer works on its own part. The layers of a row lie side by side, so that a policy can be shown all layers of its
-rows in one view, as so many rows more (`harness.engine.batch.evict_all_layers`), and nothing has to be gathered for it.
+Each `SlotLayer` works on its own part. The layers of a row lie side by side, so that a policy can be shown all layers
+of its rows in one view, as more rows (`harness.engine.batch.layer_batch`), without gathering anything.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness.engine.requests.request import EngineError
+from harness.engine.requests import EngineError
 from policies.scorer import SlotState
 
 
@@ -21,12 +21,12 @@ class KVStorage:
         self.keys: Tensor  # (R, L, H, slots, D)
         self.values: Tensor
         self.positions: Tensor  # (R, L, H, slots) int32, -1 = empty
-        self.first: Tensor  # (R, L, H, 1) int64: a head's first slot among all slots on the shelf
+        self.first: Tensor  # (R, L, H, 1) int64: index of a head's first slot among all slots of the storage
         self.states: dict[tuple[str, int], Tensor] = {}  # by name and group: (r, L, H, slots, …)
         self.is_allocated = False
 
     def allocate(self, keys: Tensor, values: Tensor, rows: int, slots: int) -> None:
-        """For ``rows`` rows, of the heads, widths, types and device of ``keys`` and ``values`` (·, H, ·, D).
+        """Allocate ``rows`` rows, with the heads, widths, types and device of ``keys`` and ``values`` (·, H, ·, D).
 
         Raises `EngineError` where a layer differs from the first.
         """
@@ -45,7 +45,7 @@ class KVStorage:
             )
 
     def state(self, name: str, group: int, rows: int, kind: SlotState) -> Tensor:
-        """(r, L, H, slots, …), zeros when it is asked for first."""
+        """(r, L, H, slots, …), zeros at first use."""
         if (name, group) not in self.states:
             self.states[name, group] = self.keys.new_zeros(rows, *self.keys.shape[1:-1], *kind.shape, dtype=kind.dtype)
         return self.states[name, group]

@@ -1,4 +1,8 @@
-"""After the prompt: greedy generation, or given text, one token per row and pass. Finished rows leave, others come."""
+"""Decode: one token per row and pass, greedy or teacher-forced. Finished rows leave, rows of later waves join.
+
+A `Sampler` decides what one row feeds next. A `DecodeBatch` runs the rows of one `Batch` in lockstep;
+`ContinuousBatching` lets rows whose prompts have been read since take the places of finished ones.
+"""
 
 from __future__ import annotations
 
@@ -11,49 +15,50 @@ from torch import Tensor
 
 from harness.engine.batch.batch import Batch
 from harness.engine.decode.merge import merge_batches, merge_key
-from harness.engine.requests.ledger import Ledger
-from harness.engine.requests.request import Request, RequestOutput
+from harness.engine.requests import Ledger, Request, RequestOutput
 
 if TYPE_CHECKING:
     from harness.engine.engine import Engine
 
 
 class Sampler(Protocol):
-    """Says what one row feeds next."""
+    """Chooses the tokens of one row."""
 
     def next(self, first_choice: int, logits: Tensor) -> int | None:
-        """The token to feed, from the logits (vocabulary,) that follow all earlier ones and the largest of them; None
-        once there is nothing more to feed."""
+        """The token to feed next; None once the row is finished.
+
+        ``logits`` (vocabulary,) follow all tokens fed so far; ``first_choice`` is the token of the largest.
+        """
         ...
 
     def outcome(self, ledger: Ledger) -> RequestOutput:
-        """What it came to."""
+        """The row's result."""
         ...
 
 
 @dataclass
 class GreedySampler:
-    """Generates: the first choice of the model, from which ``stops`` are barred among the first tokens."""
+    """Generates the model's first choice; stop tokens are barred from the first ``min_new_tokens``."""
 
     row: Request
     stops: frozenset[int]  # the row's own and the model's
-    said: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)  # generated so far
 
     def next(self, first_choice: int, logits: Tensor) -> int | None:
-        """The token to feed; None after the last, which nobody has to feed."""
+        """The token to feed; None after the last one, which need not be fed."""
         if not self.row.max_new_tokens:
             return None
         token = first_choice
-        if token in self.stops and len(self.said) < self.row.min_new_tokens:
+        if token in self.stops and len(self.tokens) < self.row.min_new_tokens:
             barred = torch.tensor(sorted(self.stops), device=logits.device)
             token = int(logits.index_fill(-1, barred, -torch.inf).argmax(-1))
-        self.said.append(token)
-        done = len(self.said) == self.row.max_new_tokens or token in self.stops
-        return None if done or (self.row.until is not None and self.row.until(self.said)) else token
+        self.tokens.append(token)
+        done = len(self.tokens) == self.row.max_new_tokens or token in self.stops
+        return None if done or (self.row.until is not None and self.row.until(self.tokens)) else token
 
     def outcome(self, ledger: Ledger) -> RequestOutput:
-        """The stop token is not returned."""
-        return RequestOutput(ledger, [token for token in self.said if token not in self.stops])
+        """The generated tokens, without the stop token."""
+        return RequestOutput(ledger, [token for token in self.tokens if token not in self.stops])
 
 
 @dataclass
@@ -65,7 +70,7 @@ class TeacherForcing:
     greedy: bool = True
 
     def next(self, first_choice: int, logits: Tensor) -> int | None:
-        """The token to feed; None at the last, whose likelihood is known."""
+        """The next token of the continuation; None at the last one, whose likelihood is now known."""
         token = self.row.continuation[len(self.nll)]
         self.nll.append(-logits.float().log_softmax(-1)[token])
         self.greedy &= first_choice == token
@@ -78,103 +83,106 @@ class TeacherForcing:
 
 @dataclass
 class DecodeBatch:
-    """Rows of one cohort that generate, or feed given text, in lockstep.
+    """Rows of one batch that decode in lockstep.
 
-    Rows that are finished wait as padding until they are half of the cohort; then they leave, and the others go on in
-    a smaller one, or together with others whose prompts have been read meanwhile.
+    Finished rows wait as padding until they are half of the batch. Then they leave, and the others go on in a smaller
+    batch, or merged with rows whose prompts have been read meanwhile.
     """
 
     engine: Engine
-    cohort: Batch
-    places: list[int]  # of each row among the caller's
-    speakers: list[Sampler]
-    said: list[int | None]  # what each row feeds next; None once it is finished
+    batch: Batch
+    indices: list[int]  # of each row among the caller's
+    samplers: list[Sampler]
+    next_tokens: list[int | None]  # what each row feeds next; None once it is finished
 
     @staticmethod
-    def begun(
-        engine: Engine, cohort: Batch, places: Sequence[int], following: Tensor, speakers: Sequence[Sampler]
+    def start(
+        engine: Engine, batch: Batch, indices: Sequence[int], logits: Tensor, samplers: Sequence[Sampler]
     ) -> DecodeBatch:
-        """After the prompts: ``following`` (R, vocabulary) are the logits that came next."""
-        return DecodeBatch(engine, cohort, list(places), list(speakers), _next(speakers, following))
+        """After the prompts: ``logits`` (R, vocabulary) are those that follow them."""
+        return DecodeBatch(engine, batch, list(indices), list(samplers), _next_tokens(samplers, logits))
 
     @property
-    def speaking(self) -> list[int]:
+    def active(self) -> list[int]:
         """Rows that are not finished."""
-        return [row for row, token in enumerate(self.said) if token is not None]
+        return [row for row, token in enumerate(self.next_tokens) if token is not None]
 
-    def go_on(self, observe: Callable[[int], None], until: int = 0) -> Iterator[tuple[int, RequestOutput]]:
-        """Feed what is said until at most ``until`` rows speak: places and outcomes of those that leave."""
-        while len(self.speaking) > until:
-            if 2 * len(self.speaking) <= len(self.said) and not self.cohort.watchers:
-                yield from self.leave()
-            logits = self.engine.step(self.cohort, [[] if token is None else [token] for token in self.said])[:, -1]
-            observe(sum(self.cohort.feed.widths))
-            self.said = _next(self.speakers, logits, [token is None for token in self.said])
-        yield from self.leave()
+    def run(self, observe: Callable[[int], None], until: int = 0) -> Iterator[tuple[int, RequestOutput]]:
+        """Decode until at most ``until`` rows are active: the caller's indices and the outcomes of finished rows."""
+        while len(self.active) > until:
+            if 2 * len(self.active) <= len(self.next_tokens) and not self.batch.watchers:
+                yield from self.pop_finished()
+            logits = self.engine.step(self.batch, [[] if token is None else [token] for token in self.next_tokens])
+            observe(sum(self.batch.feed.widths))
+            self.next_tokens = _next_tokens(self.samplers, logits[:, -1], [token is None for token in self.next_tokens])
+        yield from self.pop_finished()
 
-    def leave(self) -> Iterator[tuple[int, RequestOutput]]:
-        """All that are finished, with their places and outcomes."""
-        finished = [row for row, token in enumerate(self.said) if token is None]
+    def pop_finished(self) -> Iterator[tuple[int, RequestOutput]]:
+        """Remove the finished rows: the caller's indices and their outcomes."""
+        finished = [row for row, token in enumerate(self.next_tokens) if token is None]
         if not finished:
             return
-        ledgers = self.engine.ledgers(self.cohort)
-        yield from ((self.places[row], self.speakers[row].outcome(ledgers[row])) for row in finished)
-        speaking = self.speaking
-        if speaking:
-            self.cohort, _ = merge_batches((self.cohort, speaking))
-        self.places = [self.places[row] for row in speaking]
-        self.speakers = [self.speakers[row] for row in speaking]
-        self.said = [self.said[row] for row in speaking]
+        ledgers = self.engine.ledgers(self.batch)
+        yield from ((self.indices[row], self.samplers[row].outcome(ledgers[row])) for row in finished)
+        active = self.active
+        if active:
+            self.batch, _ = merge_batches((self.batch, active))
+        self.indices = [self.indices[row] for row in active]
+        self.samplers = [self.samplers[row] for row in active]
+        self.next_tokens = [self.next_tokens[row] for row in active]
 
-    def joined_by(self, others: DecodeBatch) -> DecodeBatch:
-        """All rows of both, which must be of one `kind`."""
-        cohort, order = merge_batches(*((talk.cohort, range(len(talk.said))) for talk in (self, others)))
-        places, speakers = self.places + others.places, self.speakers + others.speakers
-        said = self.said + others.said
+    def merged_with(self, others: DecodeBatch) -> DecodeBatch:
+        """All rows of both, whose batches must have had equal `merge_key`s."""
+        batch, order = merge_batches(*((each.batch, range(len(each.next_tokens))) for each in (self, others)))
+        indices, samplers = self.indices + others.indices, self.samplers + others.samplers
+        next_tokens = self.next_tokens + others.next_tokens
         return DecodeBatch(
-            self.engine, cohort, [places[row] for row in order], [speakers[row] for row in order],
-            [said[row] for row in order],
+            self.engine, batch, [indices[row] for row in order], [samplers[row] for row in order],
+            [next_tokens[row] for row in order],
         )  # fmt: skip
 
 
 class ContinuousBatching:
-    """The places of rows that decode together: those of finished rows go to rows whose prompts have been read since.
+    """Rows come in waves and decode together: rows of a later wave take the places of finished ones.
 
-    Rows come in waves. A wave may begin to speak once no more rows than it has still speak of those before it, so that
-    two waves at most are held at one time.
+    A wave begins to decode once no more rows than it has are still active of those before it, so that two waves at most
+    are held at one time.
     """
 
     def __init__(self, observe: Callable[[int], None]) -> None:
         self.observe = observe
-        self._waiting: dict[
-            Hashable, DecodeBatch
-        ] = {}  # by kind of cohort: at most as many rows as the last wave brought
+        # By `merge_key`: rows that wait for the next wave, at most as many as the last wave brought.
+        self._waiting: dict[Hashable, DecodeBatch] = {}
 
-    def take(self, talk: DecodeBatch, is_last: bool) -> Iterator[tuple[int, RequestOutput]]:
-        """Let a wave's rows speak beside those that wait: places and outcomes of all that finish. Rows of the last wave
-        go on to their end, those of others until the next one fits beside them."""
-        wave = len(talk.said)
-        yield from talk.leave()
-        if not talk.said:
+    def add(self, wave: DecodeBatch, is_last: bool) -> Iterator[tuple[int, RequestOutput]]:
+        """Decode a wave's rows together with those that wait: the caller's indices and outcomes of all that finish.
+
+        Rows of the last wave run to their end, those of others until the next wave fits beside them.
+        """
+        rows = len(wave.next_tokens)
+        yield from wave.pop_finished()
+        if not wave.next_tokens:
             return
-        whose = merge_key(talk.cohort)  # as they came: those that are left may need fewer slots
-        waiting = self._waiting.pop(whose, None)
-        together = talk if waiting is None else waiting.joined_by(talk)
-        yield from together.go_on(self.observe, 0 if is_last else wave)
-        if together.said:
-            self._waiting[whose] = together
+        key = merge_key(wave.batch)  # as the wave came: the rows that remain later may need fewer slots
+        waiting = self._waiting.pop(key, None)
+        merged = wave if waiting is None else waiting.merged_with(wave)
+        yield from merged.run(self.observe, 0 if is_last else rows)
+        if merged.next_tokens:
+            self._waiting[key] = merged
 
-    def clear(self) -> Iterator[tuple[int, RequestOutput]]:
-        """After the last wave: those that still wait."""
-        for talk in self._waiting.values():
-            yield from talk.go_on(self.observe)
+    def drain(self) -> Iterator[tuple[int, RequestOutput]]:
+        """After the last wave: run the rows that still wait to their end."""
+        for waiting in self._waiting.values():
+            yield from waiting.run(self.observe)
         self._waiting.clear()
 
 
-def _next(speakers: Sequence[Sampler], logits: Tensor, waiting: Sequence[bool] | None = None) -> list[int | None]:
-    """By row of the cohort; rows that wait are not asked."""
-    first = logits.argmax(-1).tolist()
+def _next_tokens(
+    samplers: Sequence[Sampler], logits: Tensor, finished: Sequence[bool] | None = None
+) -> list[int | None]:
+    """By row of the batch; None for rows that are finished."""
+    first_choices = logits.argmax(-1).tolist()
     return [
-        None if waiting is not None and waiting[row] else speaker.next(first[row], logits[row])
-        for row, speaker in enumerate(speakers)
+        None if finished is not None and finished[row] else sampler.next(first_choices[row], logits[row])
+        for row, sampler in enumerate(samplers)
     ]

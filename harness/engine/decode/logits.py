@@ -1,4 +1,4 @@
-"""What a run listens for while prompts are read: what comes next, or the loss of every token."""
+"""What is collected of the logits while prompts are read: those that follow the prompt, or the loss of every token."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from harness.engine.batch.batch import Batch
 
 
 class LogitsCollector(Protocol):
-    """Hears the logits of every pass over the prompts of one cohort."""
+    """Receives the logits of the passes over the prompts of one batch."""
 
-    logits_to_keep: int  # of each pass that it asks for; 0 = all
+    logits_to_keep: int  # of each pass that it wants; 0 = all
 
-    def asks(self, cohort: Batch, number: int) -> bool:
-        """Whether pass ``number`` says anything of interest: where not, the output head is spared."""
+    def wants(self, batch: Batch, number: int) -> bool:
+        """Whether it needs the logits of pass ``number``; the output head is skipped where it does not."""
         ...
 
-    def hear(self, cohort: Batch, number: int, logits: Tensor) -> None:
-        """After a pass that it asks for: (R, 1 or m, vocabulary), right-aligned with ``cohort.feed``."""
+    def collect(self, batch: Batch, number: int, logits: Tensor) -> None:
+        """After a pass that it wants: (R, 1 or m, vocabulary), right-aligned with ``batch.feed``."""
         ...
 
-    def handed_on(self, rows: Sequence[int]) -> Self:
-        """What rows that leave a shared run have heard so far: ``rows`` names the shared row of each."""
+    def forked(self, rows: Sequence[int]) -> Self:
+        """A copy for rows that leave a shared run: ``rows`` names the shared row of each."""
         ...
 
 
@@ -35,32 +35,32 @@ class NextLogits:
 
     logits_to_keep = 1
 
-    def __init__(self, following: list[Tensor | None]) -> None:
-        self._following = following
+    def __init__(self, by_row: list[Tensor | None]) -> None:
+        self._by_row = by_row
 
     @classmethod
     def of(cls, rows: int) -> NextLogits:
-        """Nothing heard yet."""
+        """An empty collector for so many rows."""
         return cls([None] * rows)
 
-    def asks(self, cohort: Batch, number: int) -> bool:
-        """Only the passes that end a prompt matter."""
-        return any(number == passes - 1 for passes in cohort.prompt_passes)
+    def wants(self, batch: Batch, number: int) -> bool:
+        """Only the passes that end a prompt."""
+        return any(number == passes - 1 for passes in batch.prompt_passes)
 
-    def hear(self, cohort: Batch, number: int, logits: Tensor) -> None:
-        """Of the rows whose prompts end."""
-        for row, passes in enumerate(cohort.prompt_passes):
+    def collect(self, batch: Batch, number: int, logits: Tensor) -> None:
+        """Keep the last logits of the rows whose prompts end."""
+        for row, passes in enumerate(batch.prompt_passes):
             if number == passes - 1:
-                self._following[row] = logits[row, -1].clone()
+                self._by_row[row] = logits[row, -1].clone()
 
-    def handed_on(self, rows: Sequence[int]) -> NextLogits:
+    def forked(self, rows: Sequence[int]) -> NextLogits:
         """The same logits."""
-        return NextLogits([self._following[row] for row in rows])
+        return NextLogits([self._by_row[row] for row in rows])
 
     @property
-    def following(self) -> Tensor:
+    def logits(self) -> Tensor:
         """(R, vocabulary), once every prompt has been read."""
-        return torch.stack([logits for logits in self._following if logits is not None])
+        return torch.stack([logits for logits in self._by_row if logits is not None])
 
 
 class TokenLosses:
@@ -77,26 +77,26 @@ class TokenLosses:
 
     @classmethod
     def of(cls, rows: int) -> TokenLosses:
-        """Nothing heard yet."""
+        """An empty collector for so many rows."""
         return cls([[] for _ in range(rows)])
 
-    def asks(self, cohort: Batch, number: int) -> bool:
+    def wants(self, batch: Batch, number: int) -> bool:
         """All passes."""
         return True
 
-    def hear(self, cohort: Batch, number: int, logits: Tensor) -> None:
+    def collect(self, batch: Batch, number: int, logits: Tensor) -> None:
         """All logits of the chunk against the tokens that follow."""
-        for row, width in enumerate(cohort.feed.widths):
-            stop = cohort.lengths[row]
-            truth = cohort.rows[row].tokens[stop - width + 1 : stop + 1]
+        for row, width in enumerate(batch.feed.widths):
+            stop = batch.lengths[row]
+            truth = batch.rows[row].tokens[stop - width + 1 : stop + 1]
             if truth:
-                begin = cohort.feed.width - width
+                begin = batch.feed.width - width
                 predicted = logits[row, begin : begin + len(truth)].float()
                 target = torch.tensor(truth, device=logits.device)
                 self.parts[row].append(F.cross_entropy(predicted, target, reduction="none"))
 
-    def handed_on(self, rows: Sequence[int]) -> TokenLosses:
-        """The same losses; what is heard later is each row's own."""
+    def forked(self, rows: Sequence[int]) -> TokenLosses:
+        """The same losses so far; what is collected later is each row's own."""
         return TokenLosses([list(self.parts[row]) for row in rows])
 
     def nll(self) -> list[list[float]]:

@@ -1,4 +1,8 @@
-"""A cohort of rows that were in others: of one without those that are finished, or of two that go on together."""
+"""Merge and compact batches: rows of one or several batches, after their prompts, as one new batch.
+
+One batch without its finished rows is a compaction; two batches that go on together are a merge. Each row keeps its
+slots, its policy's state and its counts.
+"""
 
 from __future__ import annotations
 
@@ -7,52 +11,50 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor
 
-from harness.engine.batch.batch import Batch, Future
+from harness.engine.batch.batch import Batch
 from harness.engine.cache.slot_layer import MovedGroup, MovedRows
-from harness.engine.decode.oracle import FutureOfParts
-from harness.engine.requests.request import neighbours_by_policy
+from harness.engine.decode.dense_future import Future, FutureOfParts
+from harness.engine.requests import neighbours_by_policy
 
-Part = tuple[Batch, Sequence[int]]  # and the rows of it that go on, ascending
+Part = tuple[Batch, Sequence[int]]  # a batch, and the rows of it that go on, ascending
 
 
-def merge_key(cohort: Batch) -> Hashable:
-    """Equal for two cohorts whose rows may go on together: attended alike, over about as many slots."""
-    size = (max(row.capacity for row in cohort.rows) - 1).bit_length()
-    return cohort.uniform, size, cohort.prompting, cohort.rope is None, cohort.layers
+def merge_key(batch: Batch) -> Hashable:
+    """Equal for two batches whose rows may be merged: with attention of one kind over about as many slots."""
+    size = (max(row.capacity for row in batch.rows) - 1).bit_length()
+    return batch.uniform, size, batch.prompting, batch.rope is None, batch.layers
 
 
 def merge_batches(*parts: Part) -> tuple[Batch, list[int]]:
-    """These rows, of cohorts of one `kind` and after their prompts, as one that goes on where each of them stands.
+    """These rows, of batches of one `merge_key` and after their prompts, as one batch that continues each of them.
 
-    Equal policies become neighbours, so rows may change places: the second result says, for each row of the new cohort,
-    which one it was, counted over all parts one after the other.
+    Equal policies become neighbours, so rows may change their order: the second result says, for each row of the new
+    batch, which one it was, counted over all parts one after the other.
     """
     first = parts[0][0]
-    came = [(part, row) for part, (_, rows) in enumerate(parts) for row in rows]
-    order = neighbours_by_policy([parts[part][0].rows[row] for part, row in came])
-    came = [came[number] for number in order]
-    members = [parts[part][0].rows[row] for part, row in came]
-    chunks = [parts[part][0].chunks[row] for part, row in came]
-    whole = Batch(members, first.prompting, first.layers, first.device, chunks, ragged=not first.uniform)
-    whole.counts = [parts[part][0].counts[row] for part, row in came]
-    whole.lengths = [parts[part][0].lengths[row] for part, row in came]
-    whole.passes = max(cohort.passes for cohort, _ in parts)
-    whole.asks_attention = any(cohort.asks_attention for cohort, _ in parts)
-    whole.phase, whole.watchers = first.phase, first.watchers
-    ropes = [cohort.rope for cohort, _ in parts if cohort.rope is not None]
-    whole.rope = max(ropes, key=lambda rope: len(rope.cos), default=None)
-    whole.future = _future([(parts[part][0].future, row) for part, row in came])
-    moves = [_move(cohort, number, whole, came) for number, (cohort, _) in enumerate(parts)]
-    for (cohort, _), (old, new, _) in zip(parts, moves, strict=True):
-        known = min(whole.fed.shape[1], cohort.fed.shape[1])
-        whole.fed[new, :known] = cohort.fed[old, :known]
-    for number, layer in enumerate(whole.cache.layers):
-        legacies = [
-            MovedRows(cohort.cache.layers[number], *move) for (cohort, _), move in zip(parts, moves, strict=True)
-        ]
-        layer.take_over(legacies, len(came), whole.fill)
-    whole.tally.carry_on([cohort.tally for cohort, _ in parts], came)
-    return whole, order
+    origins = [(part, row) for part, (_, rows) in enumerate(parts) for row in rows]
+    order = neighbours_by_policy([parts[part][0].rows[row] for part, row in origins])
+    origins = [origins[number] for number in order]
+    members = [parts[part][0].rows[row] for part, row in origins]
+    chunks = [parts[part][0].chunks[row] for part, row in origins]
+    merged = Batch(members, first.prompting, first.layers, first.device, chunks, ragged=not first.uniform)
+    merged.counts = [parts[part][0].counts[row] for part, row in origins]
+    merged.lengths = [parts[part][0].lengths[row] for part, row in origins]
+    merged.passes = max(batch.passes for batch, _ in parts)
+    merged.reads_attention = any(batch.reads_attention for batch, _ in parts)
+    merged.phase, merged.watchers = first.phase, first.watchers
+    ropes = [batch.rope for batch, _ in parts if batch.rope is not None]
+    merged.rope = max(ropes, key=lambda rope: len(rope.cos), default=None)
+    merged.future = _future([(parts[part][0].future, row) for part, row in origins])
+    moves = [_move(batch, number, merged, origins) for number, (batch, _) in enumerate(parts)]
+    for (batch, _), (old, new, _) in zip(parts, moves, strict=True):
+        known = min(merged.fed.shape[1], batch.fed.shape[1])
+        merged.fed[new, :known] = batch.fed[old, :known]
+    for number, layer in enumerate(merged.cache.layers):
+        moved = [MovedRows(batch.cache.layers[number], *move) for (batch, _), move in zip(parts, moves, strict=True)]
+        layer.merge_from(moved, len(origins), merged.fill)
+    merged.statistics.merge_from([batch.statistics for batch, _ in parts], origins)
+    return merged, order
 
 
 def _future(each: Sequence[tuple[Future | None, int]]) -> Future | None:
@@ -60,23 +62,23 @@ def _future(each: Sequence[tuple[Future | None, int]]) -> Future | None:
     if len(known) < len(each):
         return None
     one, _ = known[0]
-    together = all(future is one for future, _ in known)
-    return one.for_rows([row for _, row in known]) if together else FutureOfParts(known)
+    is_shared = all(future is one for future, _ in known)
+    return one.for_rows([row for _, row in known]) if is_shared else FutureOfParts(known)
 
 
 def _move(
-    cohort: Batch, part: int, whole: Batch, came: Sequence[tuple[int, int]]
+    batch: Batch, part: int, merged: Batch, origins: Sequence[tuple[int, int]]
 ) -> tuple[Tensor, Tensor, list[MovedGroup]]:
-    """The rows of one part, where they are in the new cohort, and which groups go on with them."""
-    places = [place for place, (number, _) in enumerate(came) if number == part]
-    heirs = []
-    for group in whole.groups:
-        mine = [place for place in places if group.rows.start <= place < group.rows.stop]
+    """Of one part: its rows (r,), the same rows in the merged batch (r,), and the groups that move with them."""
+    new_rows = [row for row, (number, _) in enumerate(origins) if number == part]
+    groups = []
+    for group in merged.groups:
+        mine = [row for row in new_rows if group.rows.start <= row < group.rows.stop]
         if mine:
-            rows = [came[place][1] for place in mine]
-            was = next(each for each in cohort.groups if each.rows.start <= rows[0] < each.rows.stop)
-            local = torch.tensor(rows, device=cohort.device) - was.rows.start
-            here = torch.tensor(mine, device=cohort.device) - group.rows.start
-            heirs.append(MovedGroup(group.number, group.rows, was.number, local, here))
-    old = torch.tensor([came[place][1] for place in places], device=cohort.device)
-    return old, torch.tensor(places, device=cohort.device), heirs
+            rows = [origins[row][1] for row in mine]
+            old_group = next(each for each in batch.groups if each.rows.start <= rows[0] < each.rows.stop)
+            old_rows = torch.tensor(rows, device=batch.device) - old_group.rows.start
+            rows_in_group = torch.tensor(mine, device=batch.device) - group.rows.start
+            groups.append(MovedGroup(group.number, group.rows, old_group.number, old_rows, rows_in_group))
+    old = torch.tensor([origins[row][1] for row in new_rows], device=batch.device)
+    return old, torch.tensor(new_rows, device=batch.device), groups

@@ -12,7 +12,7 @@ from tiny import ARCHITECTURES, prompt, tiny_model
 
 from harness.engine.cuda_graphs import CudaGraphRunner, on_gpu
 from harness.engine.engine import Engine
-from harness.engine.requests.request import Prompting, Request
+from harness.engine.requests import Prompting, Request
 from policies.recency import Recency
 
 BLOCKS = Prompting("blocked", 8)
@@ -32,7 +32,7 @@ def rows_of(*names, budget=BUDGET, new=NEW):
 def engines(model=None, record=tape.record):
     model = model or tiny_model("llama")
     said = []
-    return Engine(model), Engine(model, repeats=CudaGraphRunner(record, said.append)), said
+    return Engine(model), Engine(model, graphs=CudaGraphRunner(record, said.append)), said
 
 
 @pytest.mark.parametrize("name", UNIFORM)
@@ -40,7 +40,7 @@ def test_replayed_passes_give_the_tokens_and_ledgers_of_computed_ones(name):
     plain, repeating, _ = engines()
     rows = rows_of(name)
     assert repeating.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
-    assert name not in REPLAYED or repeating.repeats.replayed > NEW  # of blocks, and of the text after them
+    assert name not in REPLAYED or repeating.graphs.replayed > NEW  # of blocks, and of the text after them
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
@@ -48,7 +48,7 @@ def test_on_every_architecture(kind):
     plain, repeating, said = engines(tiny_model(kind))
     rows = rows_of("keydiff", "h2o", "caote_snapkv")
     assert repeating.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
-    assert repeating.repeats.replayed > NEW
+    assert repeating.graphs.replayed > NEW
     assert not said
 
 
@@ -58,7 +58,7 @@ def test_likelihoods_of_every_token_are_those_of_computed_passes():
     for computed, replayed in zip(plain.perplexity(rows, BLOCKS), repeating.perplexity(rows, BLOCKS), strict=True):
         assert replayed.ledger == computed.ledger
         assert replayed.nll == pytest.approx(computed.nll, abs=1e-5)  # a product may round by where its tensors lie
-    assert repeating.repeats.replayed
+    assert repeating.graphs.replayed
 
 
 def test_rows_that_end_early_leave_the_others_as_they_are():
@@ -67,14 +67,14 @@ def test_rows_that_end_early_leave_the_others_as_they_are():
         replace(row, max_new_tokens=new) for row, new in zip(rows_of("keydiff", "sink"), (4, 20, 9, 14), strict=True)
     ]
     assert repeating.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
-    assert repeating.repeats.replayed > 10
+    assert repeating.graphs.replayed > 10
 
 
 def test_dense_rows_grow_and_are_never_replayed():
     plain, repeating, said = engines()
     rows = rows_of("dense")
     assert repeating.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
-    assert not repeating.repeats.replayed
+    assert not repeating.graphs.replayed
     assert not said
 
 
@@ -99,7 +99,7 @@ def test_a_policy_that_needs_the_host_is_computed_and_one_sentence_says_so(score
     plain, repeating, said = engines()
     rows = [replace(row, policy=replace(row.policy, scorer=scorer)) for row in rows_of("window")]
     assert repeating.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
-    assert not repeating.repeats.replayed
+    assert not repeating.graphs.replayed
     assert len(said) == 1
     assert why in said[0]
     assert "results are the same" in said[0]
@@ -122,5 +122,5 @@ def test_cuda_graphs_give_the_tokens_and_ledgers_of_computed_passes(name):
     plain, repeating, said = engines(tiny_model("llama").cuda(), on_gpu())
     rows = rows_of(name)
     assert repeating.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
-    assert repeating.repeats.replayed
+    assert repeating.graphs.replayed
     assert not said
