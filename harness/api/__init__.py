@@ -1,0 +1,1 @@
+"""What Python code calls: `run`, `compare` and `generate`."""

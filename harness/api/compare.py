@@ -12,7 +12,7 @@ import pandas as pd
 from harness.analysis.statistics import holm, paired_difference, sign_flip_p
 from harness.errors import UserError
 from harness.report.labels import NLL, ordered_budgets, policy_labels
-from harness.report.rows import CONTEXT, checked, valid_rows
+from harness.report.rows import CONTEXT, checked_rows, valid_rows
 
 PANEL = (*CONTEXT, "task", "metric")
 COLUMNS = (*PANEL, "budget", "policy", "against", "difference", "low", "high", "n", "n_clusters", "p", "p_holm")
@@ -35,7 +35,7 @@ def compare(
 
     Raises `UserError` for names that are not among the rows, and where nothing can be paired.
     """
-    accepted = checked(rows)
+    accepted = checked_rows(rows)
     labels = policy_labels(accepted)
     valid = valid_rows(accepted)
     valid = valid.assign(label=valid["cell_id"].map(labels))

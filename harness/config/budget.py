@@ -1,4 +1,4 @@
-"""Budgets as people write them, and their one meaning inside: slots per layer and KV head."""
+"""Budgets as users write them, and the slots per layer and KV head that they grant a sample."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Budget:
             "above 0 and up to 100% (25%, 0.25)."
         )
 
-    def of(self, prompt_tokens: int, new_tokens: int, task_prompts: Sequence[int]) -> int:
+    def slots_for(self, prompt_tokens: int, new_tokens: int, task_prompts: Sequence[int]) -> int:
         """Slots for one sample; ``task_prompts`` are the lengths of all prompts of the task, in tokens.
 
         Shares are rounded to the nearest slot, never below 1; those of the median, as in HashEvict's released code,

@@ -1,4 +1,4 @@
-"""Composed configurations: what Hydra makes of overrides, and what it says of bad ones as one sentence."""
+"""Composes configurations with Hydra from overrides, and turns its errors into one sentence."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 @contextmanager
 def hydra_as_user_errors() -> Iterator[None]:
-    """What Hydra says of names and settings that do not exist, as a `UserError`: for Python, which has no exit code."""
+    """Raise Hydra's errors about unknown names and settings as `UserError`."""
     try:
         yield
     except MissingConfigException as error:

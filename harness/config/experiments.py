@@ -1,4 +1,15 @@
-"""``python -m harness list …``: what there is to choose from, one line each, read from the files themselves."""
+"""What ``conf/`` offers: the options of each group as a list, and experiments as grids of configurations.
+
+An experiment ``conf/exp/<paper>/<item>.yaml`` lists its cells for each scale as grids:
+
+    grids:
+      keydiff/table_2:
+        full: [{model: llama3.2-3b, task: longbench_21, policy: [keydiff, keydiff/median], budget: keydiff}]
+        mini: [{task: mini_suite, policy: [keydiff, keydiff/median], budget: keydiff_shares}]
+
+A grid is the product of its lists. The grids of an item add up; ``<paper>/all`` merges the items of a paper by name. A
+value that names a set of ``conf/sets.yaml`` for its setting stands for the members of that set.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +24,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from harness.errors import UserError
 
 CONF = Path(__file__).parents[2] / "conf"
+CONFIG_GROUPS = ("model", "policy", "task")  # each chooses a file of conf/; settings within them go with that file
+# Their lists are crossed; a list under any other setting is one value (task.lengths).
+AXES = (*CONFIG_GROUPS, "budget", "block_size", "prompt")
 LISTS = {"policies": "policy", "tasks": "task", "models": "model", "exps": "exp"}
+Point = dict[str, Any]  # one configuration of a grid: settings as they are typed, without sweeps
+Compose = Callable[[Sequence[str]], DictConfig]
 
 
 def option_names(group: str) -> list[str]:
@@ -39,32 +55,6 @@ def _first_comment(group: str, name: str) -> str:
     return next(comments, "")
 
 
-# Experiments as grids: what ``conf/exp/<paper>/<item>.yaml`` lists for each scale, written out as configurations.
-#
-#     grids:
-#       keydiff/table_2:
-#         full: [{model: llama3.2-3b, task: longbench_21, policy: [keydiff, keydiff/median], budget: keydiff}]
-#         mini: [{task: mini_suite, policy: [keydiff, keydiff/median], budget: keydiff_shares}]
-#
-# A grid is crossed over its lists; the grids of an item stand beside each other; ``<paper>/all`` merges items by name. A
-# value that names a set of ``conf/sets.yaml`` for its setting stands for the members of that set.
-
-
-CONFIG_GROUPS = (
-    "model",
-    "policy",
-    "task",
-)  # settings that choose a file of conf/; settings within them go with that file
-AXES = (
-    *CONFIG_GROUPS,
-    "budget",
-    "block_size",
-    "prompt",
-)  # crossed; lists of other settings are one value (task.lengths)
-Point = dict[str, Any]  # one job of a grid: settings as they are typed, without sweeps
-Compose = Callable[[Sequence[str]], DictConfig]
-
-
 @cache
 def named_sets() -> Mapping[str, Mapping[str, list[Any]]]:
     """By setting, the named lists of ``conf/sets.yaml``."""
@@ -73,7 +63,7 @@ def named_sets() -> Mapping[str, Mapping[str, list[Any]]]:
 
 
 def grid_points(grids: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], scale: str) -> list[Point]:
-    """Every job of all items at this scale, each once. Raises `UserError` where no item has any."""
+    """Every point of all items at this scale, each once. Raises `UserError` where no item has any."""
     found: dict[str, Point] = {}
     for item, by_scale in grids.items():
         if scale not in by_scale:
@@ -90,28 +80,28 @@ def grid_points(grids: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], 
 
 
 def grid_jobs(base: DictConfig, overrides: Sequence[str], scale: str, compose: Compose) -> Iterator[DictConfig]:
-    """The configurations of an experiment. ``overrides``: what was typed beside it; it wins over the grids.
+    """The configurations of an experiment. ``overrides``: what was typed with it; it wins over the grids.
 
-    Each file of ``conf/`` is composed once for all jobs that choose it: a paper has thousands of jobs.
+    Each file of ``conf/`` is composed once for all points that choose it: a paper has thousands of points.
     """
     grids: Any = OmegaConf.to_container(base.grids)
-    beside = [override for override in overrides if override.partition("=")[0].lstrip("+") != "exp"]
+    others = [override for override in overrides if override.partition("=")[0].lstrip("+") != "exp"]
     typed = {override.partition("=")[0].lstrip("+~").partition("@")[0] for override in overrides}
     chosen = [
         {key: value for key, value in point.items() if not {key, key.partition(".")[0]} & typed}
         for point in grid_points(grids, scale)
     ]
     distinct = list({repr(sorted(point.items())): point for point in chosen}.values())
-    nodes = _nodes(distinct, beside, compose)
+    nodes = _nodes(distinct, others, compose)
     replaced = {
-        group for group in CONFIG_GROUPS if all(_own(group, point) for point in distinct)
+        group for group in CONFIG_GROUPS if all(_group_overrides(group, point) for point in distinct)
     }  # not copied each time
     plain = OmegaConf.masked_copy(base, [key for key in base if key not in ("grids", "hydra", *replaced)])
     for point in distinct:
         config = plain.copy()
         with open_dict(config):
             for group in CONFIG_GROUPS:
-                if own := _own(group, point):
+                if own := _group_overrides(group, point):
                     config[group] = nodes[own]
             for key, value in point.items():
                 if key.partition(".")[0] not in CONFIG_GROUPS:
@@ -119,25 +109,26 @@ def grid_jobs(base: DictConfig, overrides: Sequence[str], scale: str, compose: C
         yield config
 
 
-def _nodes(chosen: Sequence[Point], beside: Sequence[str], compose: Compose) -> dict[tuple[str, ...], DictConfig]:
-    """What each choice of a file gives, by its overrides.
+def _nodes(chosen: Sequence[Point], others: Sequence[str], compose: Compose) -> dict[tuple[str, ...], DictConfig]:
+    """The configuration of each chosen file, by the overrides that choose it.
 
-    Groups do not depend on each other, so one file of every group is composed at a time: most of the work of composing
-    is in the files that are always there.
+    Groups do not depend on each other, so one file of every group is composed at a time: most of the time of composing
+    goes into the files that are always included.
     """
-    wanted = {
-        group: list(dict.fromkeys(own for point in chosen if (own := _own(group, point)))) for group in CONFIG_GROUPS
+    by_group = {
+        group: list(dict.fromkeys(own for point in chosen if (own := _group_overrides(group, point))))
+        for group in CONFIG_GROUPS
     }
     nodes: dict[tuple[str, ...], DictConfig] = {}
-    for number in range(max(map(len, wanted.values()))):
-        together = {group: own[number] for group, own in wanted.items() if number < len(own)}
-        config = compose([*beside, *(override for own in together.values() for override in own)])
+    for number in range(max(map(len, by_group.values()))):
+        together = {group: own[number] for group, own in by_group.items() if number < len(own)}
+        config = compose([*others, *(override for own in together.values() for override in own)])
         nodes |= {own: config[group] for group, own in together.items()}
     return nodes
 
 
-def _own(group: str, point: Point) -> tuple[str, ...]:
-    """The overrides of a point that choose a file of this group, and those within it; none where it chooses none."""
+def _group_overrides(group: str, point: Point) -> tuple[str, ...]:
+    """The overrides of a point that choose a file of this group or set values in it; empty where it chooses none."""
     own = [f"{key}={value}" for key, value in point.items() if key.partition(".")[0] == group]
     return tuple(each if each.startswith(f"{group}=") else f"++{each}" for each in own)
 

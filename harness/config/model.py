@@ -1,4 +1,7 @@
-"""Models and tokenizers: shipped with the package, in a folder, or in the local hub cache. Never fetched silently."""
+"""Models and tokenizers: shipped with the package, in a folder, or in the local hub cache. Never fetched silently.
+
+Also what depends on the device that a model runs on: which device, and whether it computes in the model's dtype.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,8 @@ class ModelSpec:
     path: str
     dtype: str = "float32"
     revision: str | None = None
-    gated: bool = False  # whether the hub asks for a licence first
-    download: bool = False  # whether the hub may be asked at all
+    gated: bool = False  # whether the hub requires that its licence is accepted
+    download: bool = False  # whether missing files may be downloaded from the hub
     chat: bool | None = None  # whether chat tasks use the tokenizer's chat format; None = where it has one
     device_map: str | None = None  # accelerate's, such as auto, for models that do not fit one GPU
     double_bos: bool = False  # begin chat prompts with the beginning-of-text token twice (AdaKV's released code)
@@ -61,11 +64,11 @@ class ModelSpec:
 
     @property
     def location(self) -> str:
-        """What transformers is asked for."""
+        """What transformers gets as the model's name."""
         return str(self.folder or self.path)
 
     def identity(self) -> dict[str, str]:
-        """The fields that change outputs: content of a folder, or id and commit on the hub; dtype, form of chat."""
+        """The fields that change outputs: content of a folder, or id and commit on the hub; dtype and chat format."""
         how = {"dtype": self.dtype, "chat": str(self.chat), "double_bos": str(self.double_bos)}
         return {**model_files.model_version(self.path, self.revision), **how}
 
@@ -99,16 +102,16 @@ class ModelSpec:
         return model.to(device).eval()  # type: ignore[arg-type]
 
     def _fetch(self, kind: str, **options: Any) -> Any:
-        """What transformers' class of that name loads."""
+        """What transformers' class ``kind`` loads. Raises `UserError` where the model is not on this machine."""
         loader = getattr(importlib.import_module("transformers"), kind)
         try:
             return loader.from_pretrained(
                 self.location, revision=self.revision, local_files_only=not self.download, **options
             )
         except (OSError, ValueError) as error:
-            raise UserError(self._absence(error)) from error
+            raise UserError(self._missing_message(error)) from error
 
-    def _absence(self, error: Exception) -> str:
+    def _missing_message(self, error: Exception) -> str:
         if self.folder is not None:
             return f"The folder {self.location} holds no model that transformers can load: {_first_line(error)}"
         if self.path.startswith(("/", "./", "../", "~")):
@@ -130,20 +133,17 @@ def eos_token_ids(model: PreTrainedModel) -> tuple[int, ...]:
     return () if stops is None else (stops,) if isinstance(stops, int) else tuple(stops)
 
 
-def pick_device(wanted: str) -> str:
-    """``auto`` takes CUDA where there is one. Raises `UserError` where the wanted device is missing."""
-    if wanted == "auto":
+def pick_device(requested: str) -> str:
+    """``auto`` takes CUDA where there is one. Raises `UserError` where the requested device is missing."""
+    if requested == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if wanted.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError(f"device={wanted} is not on this machine: use device=cpu, or install a CUDA build of torch.")
-    return wanted
+    if requested.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"device={requested} is not on this machine: use device=cpu, or install a CUDA build of torch.")
+    return requested
 
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-
-
-# Whether this hardware multiplies numbers of 16 bits itself, and what to say where it does not.
 
 
 def has_native_dtype(dtype: torch.dtype, device: str | torch.device) -> bool:
@@ -151,10 +151,10 @@ def has_native_dtype(dtype: torch.dtype, device: str | torch.device) -> bool:
     if dtype not in (torch.bfloat16, torch.float16):
         return True
     if torch.device(device).type == "cpu":  # what torch asks before it leaves a product to oneDNN
-        if not torch._C._has_mkldnn:  # as in builds for Apple's processors: nobody to leave it to
+        if not torch._C._has_mkldnn:  # as in builds for Apple's processors, which have no oneDNN
             return False
-        asked = torch.ops.mkldnn
-        supported = asked._is_mkldnn_bf16_supported if dtype == torch.bfloat16 else asked._is_mkldnn_fp16_supported
+        mkldnn = torch.ops.mkldnn
+        supported = mkldnn._is_mkldnn_bf16_supported if dtype == torch.bfloat16 else mkldnn._is_mkldnn_fp16_supported
         return bool(supported())
     if torch.device(device).type == "cuda" and dtype == torch.bfloat16:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
@@ -162,7 +162,7 @@ def has_native_dtype(dtype: torch.dtype, device: str | torch.device) -> bool:
 
 
 def dtype_advice(model: str, dtype: torch.dtype, device: str | torch.device) -> str:
-    """One sentence where a model computes in a type that its device only imitates; empty elsewhere.
+    """One sentence where a model computes in a type that its device only emulates; empty elsewhere.
 
     Measured on an AVX2 processor (torch 2.13): bfloat16 and float16 take eight times as long as float32 in the linear
     layers of a prompt and twice as long in those of a decode step.

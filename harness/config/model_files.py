@@ -1,4 +1,4 @@
-"""Where a model's files lie and which exact version they are, found without loading anything."""
+"""Where a model's files are and which exact version they have, found without loading anything."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.config import identity
 
 BUNDLED = Path(__file__).parents[1]  # `bundled/testbed` is the folder harness/testbed
 _DECIDING = {".json", ".jinja", ".safetensors", ".bin", ".model"}
-_MEASURED = "numbers.json"  # by the training script, on the model: measured again, it is no other model
+_MEASURED = "numbers.json"  # results of the training script: measuring again does not change the model
 
 
 def model_folder(path: str) -> Path | None:
@@ -37,6 +37,6 @@ def cached_commit(path: str, revision: str | None) -> str | None:
     """The commit of a hub id's revision that lies in the local cache; None where there is none."""
     try:
         cached = try_to_load_from_cache(path, "config.json", revision=revision)
-    except ValueError:  # not the form of a hub id; whoever loads the model says so
+    except ValueError:  # not the form of a hub id; loading the model reports it
         return None
     return Path(cached).parent.name if isinstance(cached, str) else None

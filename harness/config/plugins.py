@@ -1,7 +1,8 @@
-"""Policies and parts from outside of this repository: the one place where a class is found by its dotted name.
+"""Policies and parts from outside of this repository: classes by their dotted names, and objects from Python code.
 
-A configuration file can name any class, and importing a module runs it. So a name is only followed into packages that
-the user has listed (``trusted=[my_pkg]``) or has installed with an entry point in the group ``kvreplica.policies``.
+A configuration file can name any class, and importing a module runs it. So a name is only imported from packages that
+the user has listed (``trusted=[my_pkg]``) or has installed with an entry point in the group ``kvreplica.policies``. This is
+the only place that does so. Objects are registered in this process under a name that a configuration can hold.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from policies import Policy, nearest
 from policies.registry import PARTS
 
 ENTRY_POINTS = "kvreplica.policies"
+_REGISTERED: dict[str, Policy] = {}  # objects of this process; their code and settings are part of every cell
 
 
 def build_plugin(spec: Mapping[str, Any], trusted: Collection[str]) -> Any:
-    """What ``{_target_: package.Class, **parameters}`` or ``{entry_point: name, **parameters}`` describes.
+    """Build what ``{_target_: package.Class, **parameters}`` or ``{entry_point: name, **parameters}`` describes.
 
     Raises `UserError` for packages that are not trusted, names that do not exist and parameters that do not fit.
     """
@@ -84,31 +86,25 @@ def _installed(name: str) -> Any:
     return found[name].load()
 
 
-# Policies that Python code gives as objects. A configuration is plain text, so it holds a name for each of them.
-
-
-_GIVEN: dict[str, Policy] = {}  # of this process; what its code and its settings are is in every cell
-
-
 def register_object(thing: Any) -> dict[str, str]:
-    """``name`` and ``given``, the settings of ``policy=outside`` that `recall` finds this policy or scorer by.
+    """Register a policy or scorer; the settings ``name`` and ``given`` of ``policy=outside`` that stand for it.
 
-    Raises `UserError` for what is neither, and for what no identity could be made of.
+    Raises `UserError` for other objects, and for settings that cannot be part of an identity.
     """
     policy = _checked(thing)
     key = "object-" + identity.hash_data({"policy": _object_description(policy), "code": identity.policy_code(policy)})
-    _GIVEN[key] = policy
+    _REGISTERED[key] = policy
     return {"name": policy.name, "given": key}
 
 
 def registered_object(config: Mapping[str, Any]) -> Policy:
-    """The policy that `remember` described so. Raises `UserError` in another process."""
-    if config["given"] not in _GIVEN:
+    """The policy that `register_object` gave these settings. Raises `UserError` in another process."""
+    if config["given"] not in _REGISTERED:
         raise UserError(
             f"Policy '{config.get('name')}' was an object in another Python process, and cannot be built here: run it "
             "there, or put its class into a file and use policy=outside (docs/add-a-policy.md)."
         )
-    return _GIVEN[config["given"]]
+    return _REGISTERED[config["given"]]
 
 
 def _checked(thing: Any) -> Policy:
@@ -119,8 +115,8 @@ def _checked(thing: Any) -> Policy:
         parameters = getattr(type(part), "__dataclass_params__", None)
         if part is not None and not (parameters and parameters.frozen and dataclasses.is_dataclass(part)):
             raise UserError(
-                f"{type(part).__name__} is not a frozen dataclass, so nobody could say which settings its rows were "
-                "made with: write @dataclass(frozen=True) before it."
+                f"{type(part).__name__} is not a frozen dataclass, so the settings of its rows would be unknown: write "
+                "@dataclass(frozen=True) before it."
             )
     return policy
 

@@ -1,4 +1,8 @@
-"""From the ``policy`` group to a policy: what needs files, a tokenizer or other people's code is filled in here."""
+"""From the ``policy`` group of a configuration to a policy object.
+
+What needs files, a tokenizer or code of other packages is filled in here: head profiles, token ids, plugins. FastGen
+keeps special tokens and punctuation by kind (policies.md 3.12), so their ids come from the model's tokenizer.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from policies import Policy, build
 
 
 def policy_from(config: Mapping[str, Any], model: ModelSpec, trusted: Collection[str] = ()) -> Policy:
-    """Raises the errors of `harness.config.cell.USER_ERRORS`."""
+    """The policy that this configuration describes. Raises the errors of `harness.config.cell.USER_ERRORS`."""
     if "given" in config:
         return registered_object(config)
     if is_plugin(config):
@@ -34,9 +38,6 @@ def preset(name: str) -> Mapping[str, Any]:
         config = OmegaConf.to_container(compose("config", overrides=[f"policy={name}"]), resolve=True)
     assert isinstance(config, dict)
     return dict(config["policy"])
-
-
-# Which token ids are special and which are punctuation: FastGen keeps them by kind (policies.md 3.12).
 
 
 def with_token_ids(policy: Mapping[str, Any], model: ModelSpec) -> Mapping[str, Any]:

@@ -87,7 +87,7 @@ def cell_provenance(device: str) -> dict[str, str]:
 
 
 def part_provenance(device: str) -> dict[str, str]:
-    """What may differ from part to part of one cell, when runs on several machines have filled it."""
+    """What may differ between the parts of one cell when runs on several machines have computed them."""
     return {"git": git_state(), "host": platform.node(), "hardware": hardware(), "device": device, "created": _now()}
 
 

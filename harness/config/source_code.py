@@ -1,4 +1,9 @@
-"""Which source files decide what a class does, and what of them counts: code, not comments and docstrings."""
+"""Which source code decides what a class does, as hashes of code without comments and docstrings.
+
+For a class in a module: its file and the files that it imports. For a class typed into a notebook or a script: its text
+and what it uses from there. Nobody can look such code up later, so its names are no paths: a cell made with it is never
+called stale, and the latest of the same settings stands for the others.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +28,9 @@ from harness.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 FOLLOWED = ("policies", "tasks")  # imports into these count wherever they stand; the harness is named file by file
-Files = dict[str, str]  # name as people know the file, and the hash of its code
+Files = dict[str, str]  # label of a file, and the hash of its code
+INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib"))
+AS_WRITTEN = ("typing", "types")  # annotations: their text is their whole content
 
 
 @cache
@@ -31,14 +38,14 @@ def files_behind(thing: Callable[..., object], apart: frozenset[str] = frozenset
     """The file in which a class or function is defined, and the files of what that imports.
 
     Imports are followed within its own package and `FOLLOWED`, through a package's ``__init__`` to the module that a
-    name comes from: who imports one class of a package does not depend on the others. Modules named in ``apart``
-    are neither followed nor part of the answer. A class that no file holds has none (`harness.config.source_code`).
+    name comes from: importing one class of a package does not add the others. Modules named in ``apart`` are neither
+    followed nor included. A class that no file holds has none (`session_code_hashes`).
     """
     return reached_from(thing.__module__, apart)
 
 
 def reached_from(module: str, apart: frozenset[str] = frozenset()) -> tuple[Path, ...]:
-    """The file of a module and those of what it imports, as `behind` follows them."""
+    """The file of a module and those of what it imports, as `files_behind` follows them."""
     files: dict[str, Path] = {}
     packages = {module.partition(".")[0], *FOLLOWED}
     waiting = [module]
@@ -71,7 +78,7 @@ def hash_sources(files: Iterable[Path]) -> Files:
 
 @cache
 def source_label(file: Path) -> str:
-    """The path within the repository; for other people's files the package and what follows."""
+    """The path within the repository; for files of other packages the path from the package on."""
     if file.is_relative_to(ROOT):
         return file.relative_to(ROOT).as_posix()
     outermost = file.parent
@@ -108,7 +115,7 @@ def without_comments(source: str) -> str:
 
 
 def _alone(statement: ast.Expr, lines: list[str]) -> bool:
-    """Whether nothing else stands on the statement's lines."""
+    """Whether the statement's lines hold nothing else."""
     before = lines[statement.lineno - 1].encode()[: statement.col_offset]
     after = lines[(statement.end_lineno or statement.lineno) - 1].encode()[statement.end_col_offset :]
     return not before.strip() and not after.strip()
@@ -123,7 +130,7 @@ def _docstrings(tree: ast.Module) -> Iterator[ast.Expr]:
 
 
 def imported_modules(module: str) -> list[str]:
-    """Modules that this one takes anything from, inside of functions too; the way leads through ``__init__`` files."""
+    """Modules that this one imports from, inside of functions too; through ``__init__`` files to where names come from."""
     found = []
     for node in _statements(file_of(module)):
         if isinstance(node, ast.Import):
@@ -173,15 +180,7 @@ def file_of(module: str) -> Path | None:
     return Path(spec.origin)
 
 
-# Code that no module's file holds: classes typed into a notebook or a script, and what they use from there.
-#
-# The part of a cell's identity that `harness.config.source_code` cannot find. Nobody can look such code up later, so its
-# names are no paths: a cell made with it is never called stale, and the latest of the same settings stands for the
-# others.
-
-
-INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib"))
-AS_WRITTEN = ("typing", "types")  # annotations: their text says all that they are
+# Code of a session: classes that no file holds.
 
 
 def session_code_hashes(kinds: Iterable[Callable[..., object]], apart: frozenset[str] = frozenset()) -> Files:
@@ -249,7 +248,7 @@ def _label(name: str) -> str:
 
 
 def source_text(thing: Any) -> str:
-    """The text of a class or function, as it was typed. Raises `UserError` where nobody has kept it."""
+    """The text of a class or function, as it was typed. Raises `UserError` where Python has not kept it."""
     if "<locals>" in thing.__qualname__:
         raise UserError(
             f"{thing.__qualname__} is defined inside of a function, where it can depend on anything: define it at the "
@@ -259,9 +258,8 @@ def source_text(thing: Any) -> str:
         if text := _statement("".join(linecache.getlines(code.co_filename)), thing.__name__, code.co_firstlineno):
             return text
     raise UserError(
-        f"The source of {thing.__qualname__} cannot be read, and without it nobody could tell later which code its "
-        "rows were made with: define it, with a method of its own, in a notebook cell or in a file (my_pkg.py), and "
-        "import it from there."
+        f"The source of {thing.__qualname__} cannot be read, so the code that its rows were made with would be unknown: "
+        "define it, with a method of its own, in a notebook cell or in a file (my_pkg.py), and import it from there."
     )
 
 

@@ -47,7 +47,7 @@ def diagnose_items(paper: str, items: Sequence[str], scale: str, overrides: Sequ
     models: dict[ModelSpec, Any] = {}
     computed = 0
     shared: dict[int, Prompts] = {}
-    for place, each in enumerate(work, start=1):
+    for i, each in enumerate(work, start=1):
         most = max(each.samples.values())
         prompts = shared.setdefault(most, Prompts(most))
         if reason := reason_against_cell(each.cell, prompts):
@@ -61,7 +61,7 @@ def diagnose_items(paper: str, items: Sequence[str], scale: str, overrides: Sequ
             written(frames | {TEXT: text_of(job, prompts)}, job, store.root / each.cell.id)
         computed += len(missing)
         if missing:
-            say(f"{place} of {len(work)}: {each.cell.policy.name} on {each.cell.task.label}, {len(missing)} samples")
+            say(f"{i} of {len(work)}: {each.cell.policy.name} on {each.cell.task.label}, {len(missing)} samples")
     return computed
 
 

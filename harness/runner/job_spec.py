@@ -1,4 +1,4 @@
-"""What a worker is told: a file in the results folder, with cells and terms, that any machine can start from."""
+"""The job spec of a sweep: a file in the results folder, with cells and run settings, from which any worker starts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from harness.store.work_files import FOLDER
 
 @dataclass(frozen=True)
 class JobSpec:
-    """Work for any number of workers. ``device``: as asked for, each worker picks its own. ``limit``: samples."""
+    """Work for any number of workers. ``device``: as requested, each worker picks its own. ``limit``: samples per cell."""
 
     cells: tuple[Cell, ...]
     results_dir: Path
     device: str
     limit: int | None
-    terms: RunSettings
+    settings: RunSettings
 
     @property
     def unique_cells(self) -> tuple[Cell, ...]:
@@ -35,7 +35,7 @@ class JobSpec:
         return tuple({cell.id: cell for cell in self.cells}.values())
 
     def write(self) -> Path:
-        """The order as a file that workers can be given. Raises `UserError` where it cannot be written."""
+        """Write the job spec to a file for workers, and return it. Raises `UserError` where it cannot be written."""
         folder = self.results_dir.resolve() / "runs" / FOLDER
         content = {
             "ids": [cell.id for cell in self.unique_cells],
@@ -43,9 +43,9 @@ class JobSpec:
             "results_dir": str(self.results_dir.resolve()),
             "device": self.device,
             "limit": self.limit,
-            "terms": asdict(self.terms),
+            "settings": asdict(self.settings),
         }
-        file = folder / f"order-{uuid.uuid4().hex[:12]}.json"
+        file = folder / f"job-{uuid.uuid4().hex[:12]}.json"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             write_atomically(file, json.dumps(content).encode())
@@ -55,41 +55,41 @@ class JobSpec:
 
     @staticmethod
     def read(file: Path) -> JobSpec:
-        """Raises `UserError` where the file is no order, and where its cells are others by now: code, data or model
-        have changed since it was written, and nobody has asked for the rows of these."""
+        """Raises `UserError` where the file is no job spec, and where code, data or model have changed since it was
+        written: its cells would be others, which were not requested."""
         try:
             content: dict[str, Any] = json.loads(file.read_bytes())
-            terms, ids = content["terms"], content["ids"]
-            order = JobSpec(
+            settings, ids = content["settings"], content["ids"]
+            spec = JobSpec(
                 cells=tuple(Cell.parse(config) for config in content["cells"]),
                 results_dir=Path(content["results_dir"]),
                 device=content["device"],
                 limit=content["limit"],
-                terms=RunSettings(**{**terms, "shard": Shard(**terms["shard"])}),
+                settings=RunSettings(**{**settings, "shard": Shard(**settings["shard"])}),
             )
         except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
             raise UserError(
-                f"{file} is no order for a worker ({error}): start the sweep again with the command that began it."
+                f"{file} is no job spec for a worker ({error}): start the sweep again with the command that began it."
             ) from error
-        if [cell.id for cell in order.cells] != ids:
+        if [cell.id for cell in spec.cells] != ids:
             raise UserError(
                 "Code, data or model have changed since this sweep was started, and its cells are no longer the same: "
                 "start it again with the command that began it."
             )
-        return order
+        return spec
 
     def work(self, prompts: Prompts, progress: Progress) -> RunResult:
-        """Be one of the workers, to the end."""
-        from harness.runner.worker import run  # here: who only plans or refuses need not wait for transformers
+        """Be one of the workers until the sweep is finished."""
+        from harness.runner.worker import run  # here, because planning and refusing need not import transformers
 
-        return run(self.cells, self.results_dir, pick_device(self.device), prompts, progress, self.terms)
+        return run(self.cells, self.results_dir, pick_device(self.device), prompts, progress, self.settings)
 
 
 def run_job(file: str) -> int:
-    """Be a worker of the order in this file; the number of samples that it stored. What Slurm and Ray call."""
-    order = JobSpec.read(Path(file))
-    return order.work(Prompts(order.limit), Progress(shown=False)).computed
+    """Be a worker of the job spec in this file, and return the number of samples that it stored. Slurm and Ray call it."""
+    spec = JobSpec.read(Path(file))
+    return spec.work(Prompts(spec.limit), Progress(shown=False)).computed
 
 
 def _plain(cell: Cell) -> dict[str, Any]:
-    return {name: value for name, value in cell.asked.items() if name not in ("hydra", "logger", "launcher")}
+    return {name: value for name, value in cell.configuration.items() if name not in ("hydra", "logger", "launcher")}

@@ -1,4 +1,8 @@
-"""Numbers among the settings of a launcher."""
+"""Launchers: how the workers of a sweep are started, by the setting ``launcher``.
+
+``none``: this process is the only worker. ``local``: processes on this machine. ``slurm``: an array of jobs by submitit.
+``ray``: tasks of a cluster. All workers get the same job spec and share nothing but the results folder.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +31,11 @@ from harness.runner.signals import stoppable
 from harness.store.store import Store
 from policies import nearest
 
+LOOKS = 0.2  # seconds between looks at local workers
+PATIENCE = 60.0  # seconds that local workers have to end after they were asked to
+CLUSTERS = ("slurm", "local")  # of submitit
+Settings = Mapping[str, Any]  # of the group ``launcher``
+
 
 def count_setting(settings: Mapping[str, Any], key: str, default: int = 1, least: int = 1) -> int:
     """A whole number; ``default`` where the setting is null. Raises `UserError`."""
@@ -38,34 +47,30 @@ def count_setting(settings: Mapping[str, Any], key: str, default: int = 1, least
     return value
 
 
-# ``launcher=local``: processes on this machine, one per GPU, or ``launcher.workers`` where there is none.
-
-
-LOOKS = 0.2  # seconds between looks at the workers
-PATIENCE = 60.0  # seconds that workers have to end after they were asked to
+# ``launcher=local``: one process per GPU, or ``launcher.workers`` of them on processors.
 
 
 @dataclass
-class _Worker:
+class _LocalWorker:
     number: int
     process: subprocess.Popen[bytes]
     log: Path
 
 
-def start_local(order: JobSpec, settings: Mapping[str, Any]) -> None:
-    """Start the workers and wait for their ends. One that was killed is started anew, ``retries`` times in all.
+def start_local(spec: JobSpec, settings: Settings) -> None:
+    """Start the workers and wait for them. Killed workers are started again, ``retries`` times in all.
 
     Raises KeyboardInterrupt for SIGINT and SIGTERM, after the workers have ended too.
     """
-    gpus = _gpus() if order.device != "cpu" else []
+    gpus = _gpus() if spec.device != "cpu" else []
     count = count_setting(settings, "workers", default=max(1, len(gpus)))
     retries = count_setting(settings, "retries", least=0)
-    file = order.write()
-    logs = order.results_dir / "logs" / file.stem
+    file = spec.write()
+    logs = spec.results_dir / "logs" / file.stem
     logs.mkdir(parents=True, exist_ok=True)
-    say(f"{count} workers; what they say is in {logs}")
+    say(f"{count} workers; their output is in {logs}")
     environments = [_environment(number, count, gpus) for number in range(count)]
-    workers = [_started(number, file, logs, each) for number, each in enumerate(environments)]
+    workers = [_start_worker(number, file, logs, each) for number, each in enumerate(environments)]
     try:
         with stoppable():
             _watch(workers, file, environments, retries)
@@ -76,10 +81,11 @@ def start_local(order: JobSpec, settings: Mapping[str, Any]) -> None:
         file.unlink(missing_ok=True)
 
 
-def _watch(workers: list[_Worker], file: Path, environments: Sequence[Mapping[str, str]], retries: int) -> None:
-    """Until all have ended. Raises `UserError` with the words of a worker where all were refused their work.
+def _watch(workers: list[_LocalWorker], file: Path, environments: Sequence[Mapping[str, str]], retries: int) -> None:
+    """Wait until all workers have ended.
 
-    Raises RuntimeError where all ended in a mistake of ours: a sweep that stopped half-way must not look finished.
+    Raises `UserError` with the message of a worker where all ended with a user error, and RuntimeError where all ended
+    with a traceback: a sweep that stopped half-way must not look finished.
     """
     while True:
         for place, worker in enumerate(workers):
@@ -87,20 +93,20 @@ def _watch(workers: list[_Worker], file: Path, environments: Sequence[Mapping[st
             if code is not None and code < 0 and retries > 0:
                 retries -= 1
                 say(f"Worker {worker.number} was killed by signal {-code}: another takes its place.")
-                workers[place] = _started(worker.number, file, worker.log.parent, environments[worker.number])
+                workers[place] = _start_worker(worker.number, file, worker.log.parent, environments[worker.number])
         if all(worker.process.poll() is not None for worker in workers):
             break
         time.sleep(LOOKS)
     if all(worker.process.returncode > 0 for worker in workers):
-        first = min(workers, key=lambda worker: worker.process.returncode)  # 1 is a traceback, 2 a refusal
-        said = first.log.read_text().strip().splitlines()
+        first = min(workers, key=lambda worker: worker.process.returncode)  # 1 is a traceback, 2 a user error
+        lines = first.log.read_text().strip().splitlines()
         if first.process.returncode == 1:
-            raise RuntimeError(f"All workers have failed, see {first.log}: {said[-1] if said else 'it is empty'}")
-        raise UserError(said[-1] if said else f"All workers have failed: see {first.log.parent}.")
+            raise RuntimeError(f"All workers have failed, see {first.log}: {lines[-1] if lines else 'it is empty'}")
+        raise UserError(lines[-1] if lines else f"All workers have failed: see {first.log.parent}.")
 
 
 def _environment(number: int, count: int, gpus: Sequence[str]) -> dict[str, str]:
-    """Of a worker: its GPU, or its share of the cores, for which threads of several workers would only compete."""
+    """The environment of a worker: its GPU, or its share of the cores, so that workers do not compete for cores."""
     environment = dict(os.environ)
     if gpus:
         environment["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
@@ -109,19 +115,19 @@ def _environment(number: int, count: int, gpus: Sequence[str]) -> dict[str, str]
     return environment
 
 
-def _started(number: int, file: Path, logs: Path, environment: Mapping[str, str]) -> _Worker:
+def _start_worker(number: int, file: Path, logs: Path, environment: Mapping[str, str]) -> _LocalWorker:
     log = logs / f"worker-{number}.txt"
     with log.open("ab") as stream:
-        return _Worker(number, _process(file, environment, stream), log)
+        return _LocalWorker(number, _process(file, environment, stream), log)
 
 
 def _process(file: Path, environment: Mapping[str, str], stream: IO[bytes]) -> subprocess.Popen[bytes]:
-    """In a session of its own: Ctrl-C reaches this process first, which then asks the workers to end."""
+    """In a session of its own: Ctrl-C reaches only this process, which then stops the workers."""
     command = [sys.executable, "-m", "harness", "worker", str(file)]
     return subprocess.Popen(command, env=environment, stdout=stream, stderr=stream, start_new_session=True)
 
 
-def _stop(workers: list[_Worker]) -> None:
+def _stop(workers: list[_LocalWorker]) -> None:
     for worker in workers:
         if worker.process.poll() is None:
             worker.process.send_signal(signal.SIGTERM)
@@ -134,20 +140,17 @@ def _stop(workers: list[_Worker]) -> None:
 
 
 def _gpus() -> list[str]:
-    """The accelerators that this process may use, as CUDA_VISIBLE_DEVICES calls them."""
+    """The GPUs that this process may use, by their names in CUDA_VISIBLE_DEVICES."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = visible.split(",") if visible else [str(number) for number in range(torch.cuda.device_count())]
     return names[: torch.cuda.device_count()]
 
 
-# ``launcher=slurm``: an array of workers by submitit, with the results folder as all that they share.
+# ``launcher=slurm``: an array of jobs by submitit.
 
 
-CLUSTERS = ("slurm", "local")
-
-
-def start_slurm(order: JobSpec, settings: Mapping[str, Any]) -> None:
-    """Submit the array and wait for it. A job that fails is named; the others go on and take over its work.
+def start_slurm(spec: JobSpec, settings: Settings) -> None:
+    """Submit the array and wait for it. Failed jobs are reported; the others take over their work.
 
     Raises `UserError` without submitit, without Slurm, and for settings that submitit does not know.
     """
@@ -159,24 +162,24 @@ def start_slurm(order: JobSpec, settings: Mapping[str, Any]) -> None:
     cluster = str(settings["cluster"])
     if cluster not in CLUSTERS:
         raise UserError(f"launcher.cluster={cluster} is neither slurm nor local (processes here, for trying it out).")
-    folder = order.results_dir.resolve() / "logs" / "slurm"
+    folder = spec.results_dir.resolve() / "logs" / "slurm"
     try:
         executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
         executor.update_parameters(**_slurm_parameters(settings, cluster))
     except (RuntimeError, NameError, TypeError, ValueError) as error:
         raise UserError(f"Slurm cannot be given this ({' '.join(str(error).split())}): check launcher.*") from error
-    file = order.write()
+    file = spec.write()
     jobs = executor.map_array(functools.partial(_run_array_job, str(file)), list(range(count)))
-    say(f"{count} array jobs ({', '.join(str(job.job_id) for job in jobs)}); what they say is in {folder}")
+    say(f"{count} array jobs ({', '.join(str(job.job_id) for job in jobs)}); their output is in {folder}")
     for job in jobs:
         failure = job.exception()
         if failure is not None:
             say(f"Array job {job.job_id} failed: {str(failure).strip().splitlines()[-1]}")
-    file.unlink(missing_ok=True)  # not where this command is stopped: the array goes on
+    file.unlink(missing_ok=True)  # kept where this command is stopped: the array goes on
 
 
 def _run_array_job(file: str, number: int) -> int:
-    """One array job. All of them are the same: units are claimed, not dealt out."""
+    """One array job. All are the same: workers take batches from the work queue."""
     return run_job(file)
 
 
@@ -187,13 +190,13 @@ def _slurm_parameters(settings: Mapping[str, Any], cluster: str) -> dict[str, An
     return parameters
 
 
-# ``launcher=ray``: workers as Ray tasks, on a cluster that runs already or one of this machine.
+# ``launcher=ray``: tasks of a running Ray cluster, or of one on this machine.
 
 
-def start_ray(order: JobSpec, settings: Mapping[str, Any]) -> None:
-    """Start the tasks and wait for them. Ray runs a task again, elsewhere, whose node was lost, ``retries`` times.
+def start_ray(spec: JobSpec, settings: Settings) -> None:
+    """Start the tasks and wait for them. Ray runs a task again on another node where its node is lost, ``retries`` times.
 
-    Raises `UserError` without ray and where no cluster answers at ``address``.
+    Raises `UserError` without ray, and where no cluster answers at ``address``.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
@@ -213,7 +216,7 @@ def start_ray(order: JobSpec, settings: Mapping[str, Any]) -> None:
         resources = {"num_cpus": settings["cpus"], "num_gpus": settings["gpus"]}
         _refuse_impossible(ray.cluster_resources(), resources)
         task = ray.remote(max_retries=retries, scheduling_strategy="SPREAD", **resources)(run_job)
-        file = order.write()
+        file = spec.write()
         say(f"{count} Ray tasks on {len(ray.nodes())} nodes")
         try:
             _wait_for_ray(ray, [task.remote(str(file)) for _ in range(count)])
@@ -224,7 +227,7 @@ def start_ray(order: JobSpec, settings: Mapping[str, Any]) -> None:
 
 
 def _wait_for_ray(ray: Any, tasks: list[Any]) -> None:
-    """Until all have ended; those that failed are named, and the others take over their work."""
+    """Wait until all have ended. Failed tasks are reported; the others take over their work."""
     for task in tasks:
         try:
             ray.get(task)
@@ -232,20 +235,19 @@ def _wait_for_ray(ray: Any, tasks: list[Any]) -> None:
             say(f"A Ray task failed: {str(error).strip().splitlines()[-1]}")
 
 
-def _refuse_impossible(cluster: Mapping[str, float], wanted: Mapping[str, Any]) -> None:
-    """A task that no node can hold would wait for ever."""
+def _refuse_impossible(cluster: Mapping[str, float], needed: Mapping[str, Any]) -> None:
+    """Raise `UserError` for tasks that would wait for ever, because the cluster does not have what one needs."""
     for resource, key in (("CPU", "num_cpus"), ("GPU", "num_gpus")):
-        if wanted[key] > cluster.get(resource, 0):
+        if needed[key] > cluster.get(resource, 0):
             raise UserError(
-                f"The Ray cluster has {cluster.get(resource, 0):g} {resource}, and each worker asks for {wanted[key]}: "
+                f"The Ray cluster has {cluster.get(resource, 0):g} {resource}, and each worker needs {needed[key]}: "
                 f"set launcher.{key.removeprefix('num_')} lower."
             )
 
 
-# From the settings ``launcher`` to workers.
+# All of them.
 
 
-Settings = Mapping[str, Any]
 STARTERS: dict[str, Callable[[JobSpec, Settings], None]] = {
     "local": start_local,
     "slurm": start_slurm,
@@ -253,37 +255,37 @@ STARTERS: dict[str, Callable[[JobSpec, Settings], None]] = {
 }
 
 
-def launch(order: JobSpec, settings: Settings, prompts: Prompts, progress: Progress) -> RunResult:
-    """Run an order to its end by the launcher of that name; with ``none`` this process is the only worker.
+def launch(spec: JobSpec, settings: Settings, prompts: Prompts, progress: Progress) -> RunResult:
+    """Run a job spec to its end with the launcher of that name.
 
     Raises `UserError` for a launcher that does not exist or whose package is missing, and where samples are missing
-    although no worker is left.
+    after all workers have ended.
     """
     name = str(settings["name"])
     if name == "none":
-        return order.work(prompts, progress)
+        return spec.work(prompts, progress)
     if name not in STARTERS:
         raise UserError(f"There is no launcher called '{name}'. {nearest(name, ['none', *STARTERS])}")
-    before = _plans(order, prompts)
+    before = _plans(spec, prompts)
     if any(work.jobs for work in before):
-        with watching.watch_progress(Store(order.results_dir / "runs"), before):
-            STARTERS[name](order, settings)
-    after = _plans(order, prompts)
+        with watching.watch_progress(Store(spec.results_dir / "runs"), before):
+            STARTERS[name](spec, settings)
+    after = _plans(spec, prompts)
     if missing := sum(len(work.jobs) for work in after):
         raise UserError(
             f"{missing} samples are missing and no worker is left. What was finished is kept: run the same command "
-            "again to go on from there; what workers said is in the folder named above."
+            "again to go on from there; the output of the workers is in the folder named above."
         )
     present, now = (sum(work.present for work in plans) for plans in (before, after))
-    return RunResult(order.unique_cells, Store(order.results_dir / "runs"), now - present, present)
+    return RunResult(spec.unique_cells, Store(spec.results_dir / "runs"), now - present, present)
 
 
-def _plans(order: JobSpec, prompts: Prompts) -> list[Plan]:
-    """What is in the store and what is not, by model. Also every check that needs no weights."""
-    store = Store(order.results_dir / "runs")
-    models = dict.fromkeys(cell.model for cell in order.unique_cells)
+def _plans(spec: JobSpec, prompts: Prompts) -> list[Plan]:
+    """The plan of each model. Also makes every check that needs no weights."""
+    store = Store(spec.results_dir / "runs")
+    models = dict.fromkeys(cell.model for cell in spec.unique_cells)
     plans = [
-        plan(model, [cell for cell in order.unique_cells if cell.model == model], store, prompts, order.settings.shard)
+        plan(model, [cell for cell in spec.unique_cells if cell.model == model], store, prompts, spec.settings.shard)
         for model in models
     ]
     store.check_writable()

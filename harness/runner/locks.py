@@ -1,8 +1,8 @@
-"""Claims on units of work: files that exactly one worker can create, in a folder that all workers see.
+"""Locks on batches: files that exactly one worker can create, in a folder that all workers see.
 
-A claim is the file ``<unit>.<epoch>.json``, created exclusively. Whoever has the highest epoch holds the unit. A claim
-of a dead worker is never taken away: the next worker creates the next epoch, which only one can, and the one that wakes
-up again finds that its epoch is no longer the highest. So no clock decides who may store, only who may try.
+A lock is the file ``<batch>.<epoch>.json``, created exclusively. The worker with the highest epoch holds the batch. The
+lock of a dead worker is never removed: the next worker creates the next epoch, which only one worker can, and a worker
+that wakes up again finds that its epoch is no longer the highest. So clocks decide only who may try, never who may store.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ BEATS = 6  # heartbeats within the time that a lease holds
 
 
 class BatchLocks:
-    """What one worker claims in one folder. ``seconds``: how long it may be silent before others take its unit.
+    """The locks of one worker in one folder. ``seconds``: how long it may be silent before others take its batch.
 
-    At the end of its block everything that the worker still holds is released, wherever a signal has found it.
+    At the end of its ``with`` block everything that the worker still holds is released, even after a signal.
     """
 
     def __init__(self, folder: Path, seconds: float, worker: str = "") -> None:
@@ -41,44 +41,44 @@ class BatchLocks:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for claim in self._open:
-            claim.release()
+        for lock in self._open:
+            lock.release()
 
-    def take(self, unit: str, cells: Sequence[Path] = ()) -> BatchLock | None:
-        """The unit, or None where a living worker holds it. ``cells``: folders whose readers are to see the lease.
+    def take(self, batch: str, cells: Sequence[Path] = ()) -> BatchLock | None:
+        """A lock on the batch, or None where a living worker holds it. ``cells``: folders that show the lease as well.
 
         Raises `UserError` where the folder cannot be written.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            epoch = self.highest(unit)
-            if epoch and not self._abandoned(self.file(unit, epoch)):
+            epoch = self.highest(batch)
+            if epoch and not self._abandoned(self.file(batch, epoch)):
                 return None
-            claim = BatchLock(self, unit, epoch + 1, cells)
-            self._open = [claim]  # one at a time; before it is created, so that it is known if a signal comes then
-            return claim if claim.create() and claim.held() else None
+            lock = BatchLock(self, batch, epoch + 1, cells)
+            self._open = [lock]  # one at a time; set before it is created, so that it is known if a signal comes then
+            return lock if lock.create() and lock.held() else None
         except OSError as error:
             raise not_written(self.folder, error) from error
 
     def lease(self) -> Lease:
-        """A heartbeat of now."""
+        """A lease whose heartbeat is now."""
         return Lease(self.worker, socket.gethostname(), os.getpid(), time.time(), self.seconds)
 
-    def file(self, unit: str, epoch: int) -> Path:
-        """Where a claim lies."""
-        return self.folder / f"{unit}.{epoch}.json"
+    def file(self, batch: str, epoch: int) -> Path:
+        """The file of a lock."""
+        return self.folder / f"{batch}.{epoch}.json"
 
-    def epochs(self, unit: str) -> list[int]:
-        """All epochs in which somebody has claimed the unit, ascending."""
-        names = (name.split(".") for name in os.listdir(self.folder))  # noqa: PTH208 (many units, often)
-        return sorted(int(fields[1]) for fields in names if len(fields) == 3 and fields[0] == unit)
+    def epochs(self, batch: str) -> list[int]:
+        """All epochs in which a worker has locked the batch, ascending."""
+        names = (name.split(".") for name in os.listdir(self.folder))  # noqa: PTH208 (many batches, often)
+        return sorted(int(fields[1]) for fields in names if len(fields) == 3 and fields[0] == batch)
 
-    def highest(self, unit: str) -> int:
-        """The epoch that counts; 0 where nobody has claimed the unit."""
-        return max(self.epochs(unit), default=0)
+    def highest(self, batch: str) -> int:
+        """The epoch that counts; 0 where the batch was never locked."""
+        return max(self.epochs(batch), default=0)
 
     def _abandoned(self, file: Path) -> bool:
-        """Whether the claim's worker is silent for too long, or has gone from this machine."""
+        """Whether the lock's worker has been silent for too long, or its process has gone from this machine."""
         lease = cell_folders.read_lease(file)
         if lease is None:  # created and not yet written, or cut off by a full disk
             with suppress(FileNotFoundError):
@@ -89,19 +89,19 @@ class BatchLocks:
 
 
 class BatchLock:
-    """A unit that this worker holds: a heartbeat as long as the block runs, and released at its end."""
+    """A batch that this worker holds: with a heartbeat while the ``with`` block runs, and released at its end."""
 
-    def __init__(self, claims: BatchLocks, unit: str, epoch: int, cells: Sequence[Path]) -> None:
-        self.claims, self.unit, self.epoch = claims, unit, epoch
-        self._shown = [cell / f"lease-{claims.folder.name}-{unit}.json" for cell in cells]
+    def __init__(self, locks: BatchLocks, batch: str, epoch: int, cells: Sequence[Path]) -> None:
+        self.locks, self.batch, self.epoch = locks, batch, epoch
+        self._shown = [cell / f"lease-{locks.folder.name}-{batch}.json" for cell in cells]
         self._over = threading.Event()
         self._writing = threading.Lock()
         self._heart = threading.Thread(target=self._beats, daemon=True)
 
     def create(self) -> bool:
-        """Create the claim's file; False where another worker was faster. Raises OSError, and then there is none."""
-        content = json.dumps(asdict(self.claims.lease())).encode()
-        file = self.claims.file(self.unit, self.epoch)
+        """Create the lock's file; False where another worker was faster. On OSError no file is left."""
+        content = json.dumps(asdict(self.locks.lease())).encode()
+        file = self.locks.file(self.batch, self.epoch)
         try:
             handle = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         except FileExistsError:
@@ -109,32 +109,32 @@ class BatchLock:
         try:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(content)
-        except OSError:  # a claim that says nothing would keep everybody waiting until it expires
+        except OSError:  # an empty lock would keep all workers waiting until it expires
             file.unlink(missing_ok=True)
             raise
         return True
 
     def held(self) -> bool:
-        """Whether this worker still holds the unit, by what lies in the folder now."""
-        lease = cell_folders.read_lease(self.claims.file(self.unit, self.epoch))
-        mine = lease is not None and lease.worker == self.claims.worker
-        return mine and self.claims.highest(self.unit) == self.epoch
+        """Whether this worker still holds the batch, by the files in the folder now."""
+        lease = cell_folders.read_lease(self.locks.file(self.batch, self.epoch))
+        mine = lease is not None and lease.worker == self.locks.worker
+        return mine and self.locks.highest(self.batch) == self.epoch
 
     def renew(self) -> bool:
-        """Claim the unit once more, in the next epoch; False where another worker has it.
+        """Lock the batch once more, in the next epoch; False where another worker has it.
 
-        A worker that has been frozen learns by this before it stores that it was given up, whatever its clock says,
-        and one that has not holds a fresh lease while it stores. Raises `UserError` where the folder cannot be written.
+        A worker that was frozen learns this way, before it stores, that another has taken its batch, whatever its clock
+        says. Any other worker holds a fresh lease while it stores. Raises `UserError` where the folder cannot be written.
         """
         with self._writing:
             if not self.held():
                 return False
-            later = BatchLock(self.claims, self.unit, self.epoch + 1, ())
+            later = BatchLock(self.locks, self.batch, self.epoch + 1, ())
             try:
                 if not (later.create() and later.held()):
                     return False
             except OSError as error:
-                raise not_written(self.claims.folder, error) from error
+                raise not_written(self.locks.folder, error) from error
             self.epoch = later.epoch
             return True
 
@@ -147,30 +147,30 @@ class BatchLock:
         self.release()
 
     def release(self) -> None:
-        """Take the unit's claims away, the highest last: until then nobody takes it for free."""
+        """Remove the batch's locks, the highest last, so that the batch is not free before all are gone."""
         self._over.set()
         if self._heart.is_alive():
             self._heart.join()
-        with suppress(OSError):  # what stays expires by itself
+        with suppress(OSError):  # a lock that stays expires by itself
             self._remove()
 
     def _remove(self) -> None:
         if self.held():
             for file in self._shown:
                 file.unlink(missing_ok=True)
-            for epoch in self.claims.epochs(self.unit):
-                self.claims.file(self.unit, epoch).unlink(missing_ok=True)
+            for epoch in self.locks.epochs(self.batch):
+                self.locks.file(self.batch, epoch).unlink(missing_ok=True)
 
     def _beats(self) -> None:
-        while not self._over.wait(self.claims.seconds / BEATS):
-            with suppress(OSError), self._writing:  # a heartbeat that is lost shows as silence, which others bear
+        while not self._over.wait(self.locks.seconds / BEATS):
+            with suppress(OSError), self._writing:  # others tolerate one lost heartbeat
                 if not self.held():
                     return
-                cell_folders.write_lease(self.claims.file(self.unit, self.epoch), self.claims.lease())
+                cell_folders.write_lease(self.locks.file(self.batch, self.epoch), self.locks.lease())
                 self._show()
 
     def _show(self) -> None:
-        lease = self.claims.lease()
+        lease = self.locks.lease()
         with suppress(OSError):
             for file in self._shown:
                 cell_folders.write_lease(file, lease)

@@ -1,15 +1,17 @@
-"""How far a run is: what is in the store, and what the batch on the way has been fed."""
+"""How far a run is, and how people see it: a bar in a terminal or a notebook, lines in a log file.
+
+`Progress` follows the batches of this process. `watch_progress` follows workers in other processes: it reads the
+results folder, which is all that they share.
+"""
 
 from __future__ import annotations
 
-import html
 import importlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from rich.markup import escape
@@ -24,11 +26,11 @@ from harness.store.store import Store
 
 
 class ProgressCount:
-    """Tokens, samples and cells of one run. ``planned``: the tokens of all its rows, each prompt counted by every row
-    that asks for it.
+    """Tokens, samples and cells of one run. ``planned``: the tokens of all its rows, each prompt counted once for every
+    row that reads it.
 
-    A batch that does not fit into memory is begun again in halves. What it was fed until then is forgotten, so that
-    every token counts once.
+    A batch that does not fit into memory is started again in halves. The tokens that it was fed until then are
+    forgotten, so that every token counts once.
     """
 
     def __init__(self, planned: int = 0) -> None:
@@ -40,16 +42,16 @@ class ProgressCount:
         self.underway = 0  # tokens that the present batch has been fed
         self.since = time.perf_counter()
 
-    def begin(self) -> None:
-        """A batch begins, and the one before, if it was not settled, has failed."""
+    def start_batch(self) -> None:
+        """A batch starts. The one before it has failed, unless it was finished."""
         self.underway = 0
 
-    def feed(self, tokens: int) -> None:
+    def add_tokens(self, tokens: int) -> None:
         """The present batch was fed so many tokens."""
         self.underway += tokens
 
-    def settle(self, jobs: Sequence[Job]) -> None:
-        """The present batch was these jobs, and their rows are in the store."""
+    def finish_batch(self, jobs: Sequence[Job]) -> None:
+        """The present batch had these jobs, and their rows are in the store."""
         self.samples += len(jobs)
         self.cells |= {job.cell.id for job in jobs}
         self.stored += sum(row.total_tokens for job in jobs for row in job.rows)
@@ -58,7 +60,7 @@ class ProgressCount:
 
     @property
     def done(self) -> int:
-        """Tokens of the plan that are behind us."""
+        """Tokens of the plan that are stored or in the present batch."""
         return self.stored + self.underway
 
     @property
@@ -79,69 +81,44 @@ def _counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
-# The progress bar of a notebook: one line that is drawn again in its place, and goes when the work is done.
-
-
-BETWEEN = 0.2  # seconds between two drawings: each is a message to the browser
-
-
 class NotebookBar:
-    """What `harness.runner.progress.Progress` asks of rich's bar, without the widgets that rich would need there."""
+    """tqdm's bar behind the calls of rich's bar that `Progress` makes: one line, gone when the work is done.
 
-    def __init__(self) -> None:
-        self.total, self.completed = 1.0, 0.0
-        self.description, self.facts = "", ""
-        self.since = self.drawn = time.monotonic()
-        self.place: Any = None
+    rich draws into an output widget of its own there, which stays behind and cannot be stored with the notebook.
+    """
+
+    bar: Any
 
     def add_task(self, description: str, total: float, facts: str) -> int:
-        """One task only: its number is 0."""
-        self.total, self.description, self.facts = total, description, facts
+        """Draw the bar. It has one task, number 0."""
+        self.bar = importlib.import_module("tqdm.auto").tqdm(
+            total=total,
+            desc=description,
+            leave=False,
+            smoothing=0,  # the time left follows from the mean speed, as in `ProgressCount.facts`
+            bar_format="{percentage:3.0f}% {bar} {remaining} left · {desc}{postfix}",
+        )
         return 0
 
     def update(self, task: int, completed: float | None = None, description: str = "", facts: str = "") -> None:
-        """Draw again, unless that was done just now."""
-        self.completed = self.completed if completed is None else completed
-        self.description, self.facts = description or self.description, facts or self.facts
-        if self.place is not None and time.monotonic() - self.drawn >= BETWEEN:
-            self.drawn = time.monotonic()
-            self.place.update(_Html(self.drawing()))
-
-    def drawing(self) -> str:
-        """HTML: the bar, its share, the time left, what is worked on, and the facts."""
-        share = min(1.0, self.completed / max(1.0, self.total))
-        seconds = (time.monotonic() - self.since) * (1 - share) / share if share else 0.0
-        left = f"{int(seconds) // 60}:{int(seconds) % 60:02d} left · " if share else ""
-        words = html.escape(f"{share:.0%} · {left}{self.description} · {self.facts}".strip(" ·"))
-        return f'<progress value="{share:.4f}" max="1" style="width:16em"></progress> {words}'
+        """Draw again, at most ten times a second unless the description changes."""
+        if facts:
+            self.bar.set_postfix_str(facts, refresh=False)
+        if completed is not None:
+            self.bar.update(completed - self.bar.n)
+        if description:
+            self.bar.set_description_str(description)
 
     def __enter__(self) -> NotebookBar:
-        self.since = time.monotonic()
-        display = importlib.import_module("IPython.display").display
-        self.place = display(_Html(self.drawing()), display_id=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.place is not None:
-            self.place.update(_Html(""))
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.bar.total = self.bar.n  # tqdm takes anything less for a failure, and leaves the bar there in red
+        self.bar.close()
 
 
-class _Html:
-    """What IPython shows as HTML; as text, where nobody draws HTML, nothing."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def _repr_html_(self) -> str:
-        return self.text
-
-    def __repr__(self) -> str:
-        return ""
-
-
-# What a person sees while a sweep runs, and the table at its end. Quiet where nobody watches.
+# Workers in this process.
 
 
 PAUSE = 10.0  # seconds
@@ -150,13 +127,13 @@ PAUSE = 10.0  # seconds
 class Progress:
     """One bar over the tokens of the whole sweep, with speed, time left and memory; cells and samples beside it.
 
-    Where nobody watches: a line on stdout when a batch is stored, and none within `PAUSE` seconds of the last.
-    ``told`` hears of all jobs whose rows are stored.
+    Without a terminal or notebook: a line on stdout when a batch is stored, at most one in `PAUSE` seconds.
+    ``on_stored`` is called with the jobs of each batch after their rows are stored.
     """
 
-    def __init__(self, shown: bool | None = None, told: Callable[[Sequence[Job]], None] | None = None) -> None:
+    def __init__(self, shown: bool | None = None, on_stored: Callable[[Sequence[Job]], None] | None = None) -> None:
         self.shown = console.is_terminal or console.is_jupyter if shown is None else shown
-        self.told = told
+        self.on_stored = on_stored
         self.count = ProgressCount()
         self.last_line = time.monotonic()
         self.bar: Any = NotebookBar() if self.shown and console.is_jupyter else _terminal_bar(self.shown)
@@ -164,7 +141,7 @@ class Progress:
 
     @contextmanager
     def over(self, tokens: int) -> Iterator[None]:
-        """Show the bar while the block runs. Nothing is shown where there is nothing to do."""
+        """Show the bar while the block runs; nothing where ``tokens`` is 0."""
         if tokens == 0:
             yield
             return
@@ -174,24 +151,24 @@ class Progress:
             yield
 
     def say(self, what: str) -> None:
-        """What is being worked on now: a batch begins. A batch that did not finish before it counts no more."""
-        self.count.begin()
+        """A batch starts; ``what`` describes it on the bar. An unfinished batch before it no longer counts."""
+        self.count.start_batch()
         self.bar.update(self.task, description=escape(what))
 
     def fed(self, tokens: int) -> None:
         """So many tokens went through the model."""
-        self.count.feed(tokens)
+        self.count.add_tokens(tokens)
         self._show()
 
     def finished(self, jobs: Sequence[Job]) -> None:
         """The rows of these jobs are in the store."""
-        self.count.settle(jobs)
+        self.count.finish_batch(jobs)
         self._show()
         if not self.shown and time.monotonic() - self.last_line >= PAUSE:
             self.last_line = time.monotonic()
             say(escape(f"{self.count.share:.0%} · {self.count.facts()}"))
-        if self.told:
-            self.told(jobs)
+        if self.on_stored:
+            self.on_stored(jobs)
 
     def _show(self) -> None:
         if self.shown:
@@ -210,7 +187,7 @@ def _terminal_bar(shown: bool) -> Bar:
     )
 
 
-# What a person sees while workers elsewhere compute: read from the results folder, which is all that is shared.
+# Workers in other processes.
 
 
 STORE_PAUSE = 2.0  # seconds between two looks at the folder, at least
@@ -227,7 +204,7 @@ class SweepStatus:
 
 
 class StoreProgress:
-    """The samples that plans say are missing, and how many of them are there by now."""
+    """How many of the samples that plans list as missing are in the store by now."""
 
     def __init__(self, store: Store, plans: Sequence[Plan]) -> None:
         self.store = store
@@ -239,7 +216,7 @@ class StoreProgress:
         self.samples = sum(plan.present for plan in plans) + sum(map(len, self.missing.values()))
 
     def look(self) -> SweepStatus:
-        """How far it is now. Parts that cannot be read count for nothing: workers say what is wrong with them."""
+        """How far it is now. Parts that cannot be read are skipped here: workers report what is wrong with them."""
         unfinished = [cell for cell, samples in self.missing.items() if samples]
         found, _ = self.store.survey(unfinished)
         workers: set[str] = set()
@@ -254,7 +231,7 @@ class StoreProgress:
 
 @contextmanager
 def watch_progress(store: Store, plans: Sequence[Plan]) -> Iterator[None]:
-    """A bar over the samples of all plans while the block runs. Nothing where nobody watches."""
+    """A bar over the samples of all plans while the block runs; nothing without a terminal."""
     if not console.is_terminal:
         yield
         return

@@ -1,4 +1,4 @@
-"""Static sharding: a share of a sweep that needs no word with the others, for schedulers without a shared folder."""
+"""How a worker runs: its share of the sweep, its lease, and whether rows must be the same bit for bit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ import torch
 
 from harness.errors import UserError
 
+ROWS_WHEN_DETERMINISTIC = 64
+
 
 @dataclass(frozen=True)
 class Shard:
-    """Every ``of``-th sample, beginning with the ``number``-th (from 1), of each task under all its cells."""
+    """Every ``of``-th sample, beginning with the ``number``-th (from 1), of each task under all its cells.
+
+    A share of a sweep that needs no contact with the other shares, for schedulers without a shared folder.
+    """
 
     number: int = 1
     of: int = 1
@@ -31,20 +36,15 @@ class Shard:
         return Shard(int(match[1]), int(match[2]))
 
     def holds(self, rank: int) -> bool:
-        """Whether the sample at this place (from 0) of its task belongs to the share."""
+        """Whether the sample with this rank (from 0) in its task belongs to the share."""
         return rank % self.of == self.number - 1
-
-
-# On what terms a worker computes: its share, its lease, and whether its rows must be the same bit for bit.
-
-
-ROWS_WHEN_DETERMINISTIC = 64
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """``lease``: seconds of silence after which others take a worker's unit over. ``batch_rows``: rows that go through
-    the model at once at most; None = as many as memory takes. ``compiling``: auto or off, of the model's layers.
+    """``lease``: seconds without a heartbeat after which other workers take a worker's batch over. ``batch_rows``: rows
+    that go through the model at once at most; None = as many as memory takes. ``compiling``: auto or off, of the
+    model's layers.
     """
 
     shard: Shard = Shard()
@@ -58,7 +58,7 @@ class RunSettings:
         """From a run's configuration. Raises `UserError`."""
         lease, rows, deterministic = config["lease"], config["batch_rows"], config["deterministic"]
         if not isinstance(lease, int | float) or isinstance(lease, bool) or lease <= 0:
-            raise UserError(f"lease={lease} is no time: give seconds, such as lease=60.")
+            raise UserError(f"lease={lease} is not a time: give seconds, such as lease=60.")
         if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool) or rows < 1):
             raise UserError(f"batch_rows={rows} leaves nothing to run: give a number of rows, at least 1.")
         if not isinstance(deterministic, bool):
@@ -71,15 +71,15 @@ class RunSettings:
         return RunSettings(Shard.parse(config["shard"]), float(lease), deterministic, rows, compiling)
 
     def compile_on(self, device: torch.device) -> bool:
-        """Whether the model's layers shall be compiled there: on a GPU, unless rows must be the same bit for bit."""
+        """Whether the model's layers are compiled there: on a GPU, unless rows must be the same bit for bit."""
         return self.compiling == "auto" and device.type == "cuda" and not self.deterministic
 
     def pack_on(self, device: torch.device) -> bool:
-        """Whether the weights of the model's layers shall be packed there: on a processor."""
+        """Whether the weights of the model's layers are packed there: on a processor."""
         return self.compiling == "auto" and device.type == "cpu"
 
-    def settle(self) -> None:
-        """Ask torch for deterministic algorithms where the run must be deterministic; before anything is computed."""
+    def enable_determinism(self) -> None:
+        """Ask torch for deterministic algorithms where the run is deterministic. Call it before anything is computed."""
         if self.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS needs for it
             torch.use_deterministic_algorithms(True)

@@ -12,7 +12,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Deferred:
-    """Signals that wait until a batch is stored."""
+    """A signal that waits until a batch is stored."""
 
     depth = 0
     arrived = False
@@ -27,7 +27,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Within, both signals raise KeyboardInterrupt. Where signals cannot be caught (other threads) they do as ever."""
+    """Within, both signals raise KeyboardInterrupt. Outside the main thread signals cannot be caught, and nothing changes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

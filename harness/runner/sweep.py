@@ -1,6 +1,7 @@
-"""The reference lines of a sweep: cells that nobody has to ask for, so that every number has something to stand beside.
+"""One command is one sweep: configurations in; rows in the store, a table and a page out.
 
-Dense is the model itself, random the floor that a method has to beat, the oracle the headroom that a budget leaves.
+Baselines run beside the requested cells, so that every number can be compared: dense is the model itself, random the
+floor that a method has to beat, the oracle the best that a budget allows.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ from tasks.base import TaskError
 
 @dataclass(frozen=True)
 class RequestedCell:
-    """A cell, and the configuration (plain containers) that asked for it."""
+    """A cell, and the configuration (plain containers) that requested it."""
 
     config: Mapping[str, Any]
     cell: Cell
 
 
-def baseline_cells(asked: Sequence[RequestedCell], prompts: Prompts) -> tuple[list[Cell], list[UnsupportedCell]]:
-    """The cells of ``references`` beside every evicting cell, and those that are not possible there.
+def baseline_cells(requested: Sequence[RequestedCell], prompts: Prompts) -> tuple[list[Cell], list[UnsupportedCell]]:
+    """The baselines (``references``) of every evicting cell, and those that are not possible there.
 
-    One for each model, task, budget, prompt regime and seed; none where a policy of that name was asked for.
+    One for each model, task, budget, prompt regime and seed; none where a policy of that name was requested.
     """
-    evicting = {_all_but_policy(each.cell): each for each in asked if not each.cell.policy.is_dense}
-    named = {(_all_but_policy(each.cell), each.cell.policy.name) for each in asked}
+    evicting = {_all_but_policy(each.cell): each for each in requested if not each.cell.policy.is_dense}
+    named = {(_all_but_policy(each.cell), each.cell.policy.name) for each in requested}
     cells: dict[str, Cell] = {}
-    refusals: list[UnsupportedCell] = []
+    unsupported: list[UnsupportedCell] = []
     for each in evicting.values():
         for name in _baseline_names(each.config["references"]):
             config = {**each.config, "policy": preset(name), "prompt": each.cell.prompting.regime}
@@ -54,12 +55,12 @@ def baseline_cells(asked: Sequence[RequestedCell], prompts: Prompts) -> tuple[li
             except CellError as error:
                 reason = str(error)
             if reason:
-                refusals.append(
+                unsupported.append(
                     UnsupportedCell(f"{name} ({each.cell.task.label}, budget {each.cell.budget.label})", reason)
                 )
             elif (_all_but_policy(cell), cell.policy.name) not in named:
                 cells[cell.id] = cell
-    return list(cells.values()), refusals
+    return list(cells.values()), unsupported
 
 
 def _all_but_policy(cell: Cell) -> Hashable:
@@ -71,9 +72,6 @@ def _baseline_names(setting: object) -> list[str]:
     if not isinstance(setting, list):
         raise UserError(f"references={setting} is not a list: write references=[{setting or ''}].")
     return [str(name) for name in setting]
-
-
-# One command = one sweep: configurations in; rows, a table and a page out.
 
 
 class Logger(Protocol):
@@ -91,7 +89,7 @@ class Logger(Protocol):
 
 @dataclass(frozen=True)
 class SweepResult:
-    """``notes``: what was refused (``refused``) and which reference lines are missing, each with its reason."""
+    """``refused``: cells that were not run. ``notes``: these and the missing baselines. Each with its reason."""
 
     finished: RunResult
     notes: tuple[str, ...]
@@ -99,7 +97,7 @@ class SweepResult:
 
 
 def run_sweep(configs: Sequence[DictConfig], logger: Logger) -> SweepResult:
-    """Run the cells of all jobs that can be run, their reference lines beside them; the others are told.
+    """Run the cells that can be run and their baselines; print which others cannot, and why.
 
     Raises the errors of `harness.config.cell.USER_ERRORS`, and `UserError` where no cell can be run.
     """
@@ -110,26 +108,26 @@ def run_sweep(configs: Sequence[DictConfig], logger: Logger) -> SweepResult:
     prompts, results_dir = Prompts(limit), Path(first.results_dir)
     plain = OmegaConf.to_container(first, resolve=True)
     assert isinstance(plain, dict)
-    terms = RunSettings.parse({str(key): value for key, value in plain.items()})
-    asked, refusals = parse_cells(configs, prompts)
-    if not asked:
-        raise UserError(" ".join(dict.fromkeys(refusal.reason for refusal in refusals)))
-    beside, impossible = baseline_cells(asked, prompts)
-    refused = explain_unsupported(refusals, "Refused, and not run:")
+    settings = RunSettings.parse({str(key): value for key, value in plain.items()})
+    requested, unsupported = parse_cells(configs, prompts)
+    if not requested:
+        raise UserError(" ".join(dict.fromkeys(each.reason for each in unsupported)))
+    baselines, impossible = baseline_cells(requested, prompts)
+    refused = explain_unsupported(unsupported, "Refused, and not run:")
     notes = [*refused, *explain_unsupported(impossible, "Without the reference line")]
     for note in notes:
         say(escape(note))
-    cells = [*(each.cell for each in asked), *beside]
+    cells = [*(each.cell for each in requested), *baselines]
     logger.started(cells)
-    order = JobSpec(tuple(cells), results_dir, str(first.device), limit, terms)
-    done = launch(order, plain["launcher"], prompts, Progress(told=logger.progress))
+    spec = JobSpec(tuple(cells), results_dir, str(first.device), limit, settings)
+    done = launch(spec, plain["launcher"], prompts, Progress(on_stored=logger.progress))
     return SweepResult(done, tuple(notes), tuple(refused))
 
 
 def parse_cells(configs: Sequence[DictConfig], prompts: Prompts) -> tuple[list[RequestedCell], list[UnsupportedCell]]:
     """The cells that can be run, and those that cannot."""
-    asked: list[RequestedCell] = []
-    refusals: list[UnsupportedCell] = []
+    requested: list[RequestedCell] = []
+    unsupported: list[UnsupportedCell] = []
     for job in configs:
         config = OmegaConf.to_container(job, resolve=True)
         assert isinstance(config, dict)
@@ -140,7 +138,7 @@ def parse_cells(configs: Sequence[DictConfig], prompts: Prompts) -> tuple[list[R
         except (CellError, TaskError) as error:
             reason = str(error)
         if reason:
-            refusals.append(UnsupportedCell(str(plain["policy"].get("name")), reason))
+            unsupported.append(UnsupportedCell(str(plain["policy"].get("name")), reason))
         else:
-            asked.append(RequestedCell(plain, cell))
-    return asked, refusals
+            requested.append(RequestedCell(plain, cell))
+    return requested, unsupported

@@ -1,4 +1,4 @@
-"""What a computation cost: wall time, device time, energy."""
+"""What this process has used: wall time, device time and energy so far, and the memory that it holds now."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from typing import Any
 
 import torch
 
+_STATM = Path("/proc/self/statm")
+
 
 @dataclass(frozen=True)
 class Usage:
-    """``device_seconds``: time for which accelerators were held, added over all of them; without any, seconds of
-    processor cores. ``joules``: of all accelerators that are visible, whoever uses them; None where they do not say.
+    """``device_seconds``: time for which accelerators were held, added over all of them; without any, seconds
+    of processor cores. ``joules``: of all visible accelerators, used by this process or by others; None where they
+    have no energy counter.
     """
 
     wall_seconds: float
@@ -34,13 +37,13 @@ class Usage:
         )
 
     def share(self, part: float) -> Usage:
-        """A part, from 0 to 1, of what was spent together."""
+        """A part, from 0 to 1, of what was used together."""
         joules = None if self.joules is None else self.joules * part
         return Usage(self.wall_seconds * part, self.device_seconds * part, joules)
 
 
 def usage_now(device: torch.device) -> Usage:
-    """Everything spent until now, counted from an arbitrary start; differences are what was spent between."""
+    """Use so far, counted from an arbitrary start: the difference of two is what was used in between."""
     if device.type != "cuda":
         return Usage(time.perf_counter(), time.process_time(), None)
     torch.cuda.synchronize(device)
@@ -74,16 +77,10 @@ def _counters() -> tuple[Any, list[Any]] | None:
         return None
 
 
-# How much memory this process holds now.
-
-
-_STATM = Path("/proc/self/statm")
-
-
 def used_bytes() -> int:
     """Bytes that torch has allocated on all GPUs where any is in use, else the resident bytes of this process.
 
-    Where the system does not tell the present size (no /proc), the largest so far.
+    The largest so far where the system does not report the present size (no /proc).
     """
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return sum(torch.cuda.memory_allocated(device) for device in range(torch.cuda.device_count()))

@@ -1,7 +1,7 @@
-"""The agenda of a sweep: its batches, agreed upon once. Whoever comes first writes it, all others read it.
+"""The work queue of a sweep: its batches, fixed once. The first worker writes them, all others read them.
 
-What fits into a batch depends on the memory of the device, and what is missing on the moment. Were every worker to plan
-for itself, their batches would overlap, and rows would be computed twice.
+What fits into a batch depends on the memory of the device, and what is missing depends on the moment. If every worker
+made its own batches, they would overlap, and rows would be computed twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from harness.store.work_files import Key
 
 @dataclass(frozen=True)
 class WorkItem:
-    """A batch that is claimed as a whole. ``name``: the same for all workers of the sweep."""
+    """A batch that one worker locks as a whole. ``name``: the same for all workers of the sweep."""
 
     name: str
     jobs: tuple[Job, ...]
@@ -37,39 +37,42 @@ class WorkItem:
         return list(dict.fromkeys(job.cell.id for job in self.jobs))
 
 
+PAUSE = 1.0  # seconds between looks at batches that others hold
+
+
 class WorkQueue:
     """Batches of the jobs of one plan, kept in ``<runs>/.work/<sweep>``.
 
-    The same cells and samples on the same terms are the same sweep, whoever asks for it and when.
+    The same cells and samples with the same settings are the same sweep, in every process and at any time.
     """
 
-    def __init__(self, runs: Path, work: Plan, terms: RunSettings) -> None:
+    def __init__(self, runs: Path, work: Plan, settings: RunSettings) -> None:
         self.jobs = {_key(job): job for job in work.jobs}
-        asked = sorted((cell.id, terms.shard.number, terms.shard.of) for cell in work.cells)
-        how = [work.samples, terms.deterministic, terms.batch_rows]
-        sweep = hashlib.sha256(json.dumps([asked, how]).encode()).hexdigest()[:12]
+        cells = sorted((cell.id, settings.shard.number, settings.shard.of) for cell in work.cells)
+        how = [work.samples, settings.deterministic, settings.batch_rows]
+        sweep = hashlib.sha256(json.dumps([cells, how]).encode()).hexdigest()[:12]
         self.folder = runs / work_files.FOLDER / sweep
 
-    def units(self, batches: Callable[[Sequence[Job]], Iterable[Sequence[Job]]]) -> Iterator[WorkItem]:
-        """Every job in exactly one unit. ``batches`` makes them of jobs that no earlier agenda has.
+    def items(self, make_batches: Callable[[Sequence[Job]], Iterable[Sequence[Job]]]) -> Iterator[WorkItem]:
+        """Every job in exactly one item. ``make_batches`` gets the jobs that no earlier queue file lists.
 
-        Raises `UserError` where the agenda cannot be written.
+        Raises `UserError` where the queue cannot be written.
         """
         open_jobs = dict(self.jobs)
         for number in itertools.count():
             if not open_jobs:
                 return
-            agreed = self._read(number) or self._agree(number, batches(list(open_jobs.values())))
-            for place, keys in enumerate(agreed):
+            listed = self._read(number) or self._publish(number, make_batches(list(open_jobs.values())))
+            for place, keys in enumerate(listed):
                 members = tuple(open_jobs.pop(key) for key in keys if key in open_jobs)
                 if members:
                     yield WorkItem(f"{number}-{place}", members)
 
-    def _agree(self, number: int, batches: Iterable[Sequence[Job]]) -> list[list[Key]]:
-        """Publish batches, unless somebody else was faster; what is agreed upon then."""
+    def _publish(self, number: int, batches: Iterable[Sequence[Job]]) -> list[list[Key]]:
+        """Write the queue file, unless another worker was faster, and return the batches that it now lists."""
         mine = [[_key(job) for job in batch] for batch in batches]
         content = gzip.compress(json.dumps(mine).encode(), mtime=0)
-        temporary = self.folder / f".agenda.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+        temporary = self.folder / f".queue.{os.getpid()}.{os.urandom(4).hex()}.tmp"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
@@ -84,47 +87,41 @@ class WorkQueue:
         return self._read(number) or mine
 
     def _read(self, number: int) -> list[list[Key]]:
-        """What is agreed upon, if anything. A damaged agenda says nothing, and the next one is asked."""
-        return work_files.batches(self._file(number))
+        """The listed batches, if any. A damaged file lists none, and the next one is read."""
+        return work_files.read_batches(self._file(number))
 
     def _file(self, number: int) -> Path:
-        return self.folder / f"agenda-{number}.json.gz"
+        return self.folder / f"queue-{number}.json.gz"
 
 
 def _key(job: Job) -> Key:
     return job.cell.id, job.sample.id
 
 
-# What a worker does next: the first unit that is not finished and that nobody holds, until all are finished.
-
-
-PAUSE = 1.0  # seconds between looks at units that others hold
-
-
-def claimed_items(
-    units: Iterable[WorkItem],
-    claims: BatchLocks,
+def held_items(
+    items: Iterable[WorkItem],
+    locks: BatchLocks,
     runs: Path,
     finished: Callable[[WorkItem], bool],
     pause: float = PAUSE,
 ) -> Iterator[tuple[BatchLock, WorkItem]]:
-    """Units that this worker now holds, each once. Ends when everything is finished, by whomever.
+    """Items that this worker now holds, each once. Ends when this worker or others have finished all of them.
 
-    While others hold all that is left it waits: should one of them die, its unit is taken over.
+    While others hold all that is left it waits: when one of them dies, its item is taken over.
     """
-    left = list(units)
+    left = list(items)
     while left:
         held_by_others: list[WorkItem] = []
-        for unit in left:
-            if finished(unit):
+        for item in left:
+            if finished(item):
                 continue
-            claim = claims.take(unit.name, [runs / cell for cell in unit.cells])
-            if claim is None:
-                held_by_others.append(unit)
+            lock = locks.take(item.name, [runs / cell for cell in item.cells])
+            if lock is None:
+                held_by_others.append(item)
                 continue
-            yield claim, unit
-            if not finished(unit):  # lost to somebody, who may not finish it either
-                held_by_others.append(unit)
+            yield lock, item
+            if not finished(item):  # lost to another worker, which may not finish it either
+                held_by_others.append(item)
         if len(held_by_others) == len(left):
-            time.sleep(min(pause, claims.seconds / 2))
+            time.sleep(min(pause, locks.seconds / 2))
         left = held_by_others

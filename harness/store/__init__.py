@@ -1,0 +1,1 @@
+"""The results folder: cells, parts with their rows, and the care of both."""

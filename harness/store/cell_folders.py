@@ -1,4 +1,8 @@
-"""Cells as the store keeps them: a folder named by the identity, with ``cell.json`` and ``wanted.json``."""
+"""The folder of a cell, named by its identity: ``cell.json``, ``wanted.json``, and leases of its workers.
+
+A lease is the file ``<cell>/lease-<name>.json``. Workers write it to show that they compute a batch with samples of the
+cell; all others only read it. The workers choose ``<name>``.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ def cell_names(root: Path) -> list[str]:
 
 
 def describe(folder: Path, description: Mapping[str, Any]) -> None:
-    """Write ``cell.json`` where there is none. Raises OSError."""
+    """Write ``cell.json``, unless it is there. Raises OSError."""
     if not (folder / CELL).exists():
         folder.mkdir(parents=True, exist_ok=True)
         flush_folder(folder.parent)
@@ -46,7 +50,7 @@ def describe(folder: Path, description: Mapping[str, Any]) -> None:
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """What ``cell.json`` says. Raises `DamagedCellError`."""
+    """The content of ``cell.json``. Raises `DamagedCellError`."""
     file = folder / CELL
     try:
         content = json.loads(file.read_bytes())
@@ -58,29 +62,23 @@ def read_description(folder: Path) -> dict[str, Any]:
     return dict(content)
 
 
-def want(folder: Path, samples: int) -> None:
-    """Remember how many samples were asked for, the most of all runs. Raises OSError."""
-    if (wanted(folder) or 0) < samples:
+def record_requested(folder: Path, samples: int) -> None:
+    """Write to ``wanted.json`` how many samples a run requests, if it is the most of all runs. Raises OSError."""
+    if (read_requested(folder) or 0) < samples:
         write_atomically(folder / WANTED, json.dumps({"samples": samples}).encode())
 
 
-def wanted(folder: Path) -> int | None:
-    """Samples that were asked for, or None where nobody has said."""
+def read_requested(folder: Path) -> int | None:
+    """Samples that runs have requested at most, or None where ``wanted.json`` is missing or damaged."""
     try:
         return int(json.loads((folder / WANTED).read_bytes())["samples"])
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-# Leases: who works on a cell just now. Workers write them; everything else only reads.
-#
-# A lease is the file ``<cell>/lease-<name>.json``; what ``<name>`` stands for (the cell, a shard of it) is the workers'
-# business. It is alive for ``seconds`` after its heartbeat, by the reader's clock.
-
-
 @dataclass(frozen=True)
 class Lease:
-    """``heartbeat``: seconds since 1970, UTC. ``seconds``: how long it holds after the last heartbeat."""
+    """``heartbeat``: seconds since 1970, UTC. ``seconds``: how long it is alive after it, by the reader's clock."""
 
     worker: str  # unique among the workers of a sweep
     host: str
@@ -89,17 +87,17 @@ class Lease:
     seconds: float
 
     def alive(self, now: float | None = None) -> bool:
-        """Whether the worker has been heard of recently enough."""
+        """Whether the last heartbeat is recent enough."""
         return (time.time() if now is None else now) <= self.heartbeat + self.seconds
 
 
 def write_lease(file: Path, lease: Lease) -> None:
-    """A new lease, or a heartbeat of an older one: whole or not there. Raises OSError."""
+    """Write a new lease, or the next heartbeat of one: whole or not there. Raises OSError."""
     write_atomically(file, json.dumps(asdict(lease)).encode())
 
 
 def read_lease(file: Path) -> Lease | None:
-    """The lease; None where it has gone or is not one."""
+    """The lease; None where the file has gone or cannot be read."""
     try:
         return Lease(**json.loads(file.read_bytes()))
     except (OSError, ValueError, TypeError):

@@ -67,7 +67,7 @@ def cells_table(found: Sequence[CellStatus]) -> pa.Table:
 def _line(cell: CellStatus) -> dict[str, Any]:
     labels = dict(cell.description)
     texts = {name: json.dumps(labels.pop(name, {}), sort_keys=True) for name in ("config", "resolved", "sources")}
-    progress = {"state": cell.state, "why": cell.why, "samples": cell.samples, "wanted": cell.wanted}
+    progress = {"state": cell.state, "why": cell.why, "samples": cell.samples, "wanted": cell.requested}
     spent = {name: _sum([part.spent.get(name) for part in cell.parts]) for name in _SUMS}
     return {**labels, **progress, "parts": len(cell.parts), **spent, **texts}
 

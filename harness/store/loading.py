@@ -1,4 +1,9 @@
-"""Stale cells: older versions of cells, computed with code, data or a model that are no longer what is here now."""
+"""All current rows of a results folder as one pandas frame, from its cells or from one packed file.
+
+A cell is stale when it was computed with other code, data or another model than those that are here now. Stale cells
+are left out where a newer version of them is present. A packed file (``rows.parquet``) is the same rows as one small
+file, to be kept under version control or sent to others: it can be read (reports, claims), but not added to.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +29,52 @@ from harness.store.store import Store
 
 LABELS = ("model", "policy", "budget", "prompt", "block_size", "task", "dtype", "seed")  # what tables group by
 _VERSION_OF_TASK = ("version", "revision")
+PACKED_FILE = "rows.parquet"
+AS_JSON = b"kvreplica.json"  # columns that hold text in some cells and numbers in others, which no parquet column can
+
+
+def load_rows(results_dir: str | Path = "results") -> pd.DataFrame:
+    """Every row under ``<results_dir>/runs``, samples joined with their cells (docs/results-schema.md).
+
+    Cells that a newer version of the code, the data or the model has superseded are left out. A folder without ``runs``
+    may hold the rows packed (``python -m harness store pack``). Raises `UserError` for files that are damaged.
+    """
+    store, one_file = _places(results_dir)
+    return read_packed(one_file) if one_file else store.load(_shown(store))
+
+
+def rows_fingerprint(results_dir: str | Path) -> str:
+    """16 hex digits that are the same as long as `load_rows` gives the same rows.
+
+    Parts are not read, as their names are checksums.
+    """
+    store, one_file = _places(results_dir)
+    if one_file:
+        return identity.hash_data({"file": hashlib.sha256(one_file.read_bytes()).hexdigest()})
+    folders = {name: store.root / name for name in _shown(store)}
+    return identity.hash_data(
+        {name: [cell_folders.read_description(folder), *parts.part_names(folder)] for name, folder in folders.items()}
+    )
+
+
+def _places(results_dir: str | Path) -> tuple[Store, Path | None]:
+    """The store, and the packed file that replaces it where there is no store."""
+    store, one_file = Store(Path(results_dir) / "runs"), Path(results_dir) / PACKED_FILE
+    return store, one_file if one_file.exists() and not store.root.exists() else None
+
+
+def _shown(store: Store) -> list[str]:
+    """The cells that are not superseded by newer ones."""
+    names = store.cells()
+    hidden = superseded(cell_folders.read_description(store.root / name) for name in names)
+    return [name for name in names if name not in hidden]
+
+
+# Stale cells.
 
 
 def reason_stale(description: Mapping[str, Any]) -> str:
-    """Why a cell (its ``cell.json``) is an older version, as a few words; empty where it is not, or nobody can tell."""
+    """Why a cell (its ``cell.json``) is stale, as a few words; empty where it is not, or where that cannot be known."""
     config = description["config"]
     if config.get("format", identity.IDENTITY_FORMAT) != identity.IDENTITY_FORMAT:
         return f"identity of format {config['format']}, now {identity.IDENTITY_FORMAT}"
@@ -41,10 +88,10 @@ def reason_stale(description: Mapping[str, Any]) -> str:
 
 
 def superseded(descriptions: Iterable[Mapping[str, Any]]) -> set[str]:
-    """The cells that must not stand beside their newer versions in one table.
+    """The ids of cells that must not stand in one table with their newer versions.
 
-    A stale cell gives way to every present cell that tables would show under the same labels, and any cell to one of
-    the same settings that was opened later: code that was typed into a notebook cannot be asked whether it is stale.
+    A stale cell gives way to every present cell with the same labels. Any cell gives way to a later one with the same
+    settings, because code that was typed into a notebook cannot be checked for changes.
     """
     alike: dict[str, list[Mapping[str, Any]]] = {}
     for description in descriptions:
@@ -77,13 +124,13 @@ def _changed_code(recorded: Mapping[str, Mapping[str, str]]) -> str:
 
 @cache
 def _changed_files(recorded: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """Most cells of a store have the same files behind them."""
+    """Cached, because most cells of a store use the same files."""
     return tuple(name for name, code in recorded if _code_now(name) not in (code, None))
 
 
 @cache
 def _code_now(name: str) -> str | None:
-    """The hash of the code in a file as `sources.label` calls it; None for other people's files that are not here."""
+    """The hash of the code in a file named by `source_label`; None for files of other packages that are not here."""
     for root in (source_code.ROOT, *map(Path, sys.path)):
         if (root / name).is_file():
             return source_code.hash_code(root / name)
@@ -126,13 +173,7 @@ def _content_now(path: str) -> str | None:
     return model_files.model_version(path, None)["content"]
 
 
-# All rows of a results folder as one small file, to be kept under version control or sent to somebody.
-#
-# What is packed can be read (`harness.store.loading.load_rows`, reports, claims), not added to: sweeps go on in ``runs/``.
-
-
-FILE = "rows.parquet"
-AS_JSON = b"kvreplica.json"  # columns that hold text in some cells and numbers in others, which no parquet column does
+# Packed rows.
 
 
 def pack(rows: pd.DataFrame, to: Path) -> Path:
@@ -153,14 +194,14 @@ def pack(rows: pd.DataFrame, to: Path) -> Path:
     pq.write_table(table, buffer, compression="zstd")
     try:
         to.mkdir(parents=True, exist_ok=True)
-        write_atomically(to / FILE, buffer.getvalue())
+        write_atomically(to / PACKED_FILE, buffer.getvalue())
     except OSError as error:
         raise not_written(to, error) from error
-    return to / FILE
+    return to / PACKED_FILE
 
 
-def unpacked(file: Path) -> pd.DataFrame:
-    """The rows of such a file. Raises `UserError` where it is damaged."""
+def read_packed(file: Path) -> pd.DataFrame:
+    """The rows of a packed file. Raises `UserError` where it is damaged."""
     try:
         table = pq.read_table(file)
     except (OSError, pa.ArrowException) as error:
@@ -172,43 +213,3 @@ def unpacked(file: Path) -> pd.DataFrame:
 
 def _json(value: Any) -> str | None:
     return None if pd.isna(value) else json.dumps(value)
-
-
-# Every row of a results folder as one pandas frame.
-
-
-def load_rows(results_dir: str | Path = "results") -> pd.DataFrame:
-    """Every row under ``<results_dir>/runs``, samples joined with their cells (docs/results-schema.md).
-
-    Cells that a newer version of the code, the data or the model has superseded are left out. A folder without ``runs``
-    may hold the rows packed (``python -m harness store pack``). Raises `UserError` for files that are damaged.
-    """
-    store, one_file = _places(results_dir)
-    return unpacked(one_file) if one_file else store.load(_shown(store))
-
-
-def rows_fingerprint(results_dir: str | Path) -> str:
-    """16 hex digits that are the same as long as `load_rows` gives the same rows.
-
-    Parts are not read, as their names are checksums.
-    """
-    store, one_file = _places(results_dir)
-    if one_file:
-        return identity.hash_data({"file": hashlib.sha256(one_file.read_bytes()).hexdigest()})
-    folders = {name: store.root / name for name in _shown(store)}
-    return identity.hash_data(
-        {name: [cell_folders.read_description(folder), *parts.names_in(folder)] for name, folder in folders.items()}
-    )
-
-
-def _places(results_dir: str | Path) -> tuple[Store, Path | None]:
-    """The store, and the packed rows that stand for it where there is none."""
-    store, one_file = Store(Path(results_dir) / "runs"), Path(results_dir) / FILE
-    return store, one_file if one_file.exists() and not store.root.exists() else None
-
-
-def _shown(store: Store) -> list[str]:
-    """The cells that nothing newer has superseded."""
-    names = store.cells()
-    hidden = superseded(cell_folders.read_description(store.root / name) for name in names)
-    return [name for name in names if name not in hidden]

@@ -1,4 +1,4 @@
-"""How far the cells of a store are."""
+"""Care of a store: how far its cells are, which files are damaged, and what can be removed."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ AXES = ("model", "task", "policy", "budget")
 
 @dataclass(frozen=True)
 class CellStatus:
-    """``open``: samples are missing and nobody works on it. ``samples`` counts those that are there, each once."""
+    """``open``: samples are missing and no worker computes them. ``samples`` counts those that are there, each once."""
 
     cell_id: str
     state: State
     why: str = ""
     description: dict[str, Any] = field(default_factory=dict)
     samples: int = 0
-    wanted: int | None = None
+    requested: int | None = None
     parts: Sequence[Part] = ()
 
     def axis(self, name: str) -> str:
@@ -53,11 +53,11 @@ def statuses(store: Store) -> tuple[list[CellStatus], list[DamagedPartError]]:
 def _status(store: Store, cell_id: str, parts: Sequence[Part], now: float) -> CellStatus:
     folder = store.root / cell_id
     samples = len({sample for part in parts for sample in part.samples})
-    wanted = cell_folders.wanted(folder)
+    requested = cell_folders.read_requested(folder)
     try:
         description = cell_folders.read_description(folder)
     except DamagedCellError as error:
-        return CellStatus(cell_id, "damaged", error.why, {}, samples, wanted, parts)
+        return CellStatus(cell_id, "damaged", error.why, {}, samples, requested, parts)
     broken = sum(part.invalid for part in parts)
     state: State
     why = ""
@@ -68,8 +68,8 @@ def _status(store: Store, cell_id: str, parts: Sequence[Part], now: float) -> Ce
     elif any(lease.alive(now) for lease in cell_folders.leases_of_cell(folder)):
         state = "running"
     else:
-        state = "done" if samples >= max(1, wanted or 1) else "open"
-    return CellStatus(cell_id, state, why, description, samples, wanted, parts)
+        state = "done" if samples >= max(1, requested or 1) else "open"
+    return CellStatus(cell_id, state, why, description, samples, requested, parts)
 
 
 def counts(found: Iterable[CellStatus], axis: str) -> dict[str, Counter[State]]:
@@ -80,7 +80,7 @@ def counts(found: Iterable[CellStatus], axis: str) -> dict[str, Counter[State]]:
     return dict(sorted(table.items()))
 
 
-# Looking at every byte of a store: what is damaged, and putting it aside so that it is computed again.
+# Damage: found by reading every byte of a store, and put aside so that the samples are computed again.
 
 
 QUARANTINE = ".quarantine"  # within the store's root, by cell
@@ -89,14 +89,14 @@ TEXTS, NUMBERS = ("cell_id", "sample_id", "metric", "invalid"), ("value", "weigh
 
 @dataclass(frozen=True)
 class Damage:
-    """A file that cannot be trusted, and why."""
+    """A damaged file, and what is wrong with it."""
 
     file: Path
     why: str
 
 
 def find_damage(store: Store) -> Iterator[Damage]:
-    """Every damaged file, all parts read and their checksums computed."""
+    """Every damaged file. Reads all parts and computes their checksums."""
     for cell_id in store.cells():
         folder = store.root / cell_id
         try:
@@ -106,19 +106,19 @@ def find_damage(store: Store) -> Iterator[Damage]:
         except DamagedCellError as error:
             yield Damage(error.file, error.why)
     for folder in sorted(path for path in store.root.glob("*") if path.is_dir() and not path.name.startswith(".")):
-        for name in parts.names_in(folder):
+        for name in parts.part_names(folder):
             if why := _wrong(folder / name):
                 yield Damage(folder / name, why)
 
 
 def repeated(members: Sequence[Part]) -> int:
-    """Samples that stand in several parts of one cell; they count once."""
+    """How many samples stand in several parts of one cell; they count once."""
     found = [sample for part in members for sample in part.samples]
     return len(found) - len(set(found))
 
 
 def put_aside(store: Store, file: Path) -> Path:
-    """Move a file out of its cell, so that what it held counts as missing; where it lies now."""
+    """Move a file out of its cell, so that its samples count as missing, and return its new path."""
     place = store.root / QUARANTINE / file.parent.name / file.name
     place.parent.mkdir(parents=True, exist_ok=True)
     number = 0
@@ -149,17 +149,17 @@ def _wrong(file: Path) -> str:
     return "it has a sample and metric twice" if len(set(keys)) < len(keys) else ""
 
 
-# Taking away what nobody needs: files that were never finished, older versions of cells.
+# Removal of files that were never finished and of older versions of cells.
 
 
 def left_behind(store: Store) -> Iterator[Path]:
-    """Temporary files and probes whose writer is gone."""
+    """Temporary files and probes whose writing process has ended."""
     for pattern in (".*.tmp", ".probe-*", "*/.*.tmp", "*/*/.*.tmp"):
         yield from (file for file in sorted(store.root.glob(pattern)) if is_left_behind(file))
 
 
 def stale_cells(store: Store) -> Iterator[tuple[Path, str]]:
-    """Folders of stale cells and why they are; never one that somebody works on."""
+    """Folders of stale cells and why they are stale; never one with a living lease."""
     for cell in statuses(store)[0]:
         folder = store.root / cell.cell_id
         if cell.state == "stale" and not any(lease.alive() for lease in cell_folders.leases_of_cell(folder)):

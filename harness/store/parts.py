@@ -1,6 +1,8 @@
-"""Parts: parquet files that never change, each under the sha256 of its own bytes.
+"""Parts: parquet files of rows that never change, each named by the sha256 of its own bytes.
 
-The name is the checksum, so there is no second file to fall out of step with the first, whenever a process is killed.
+The name is the checksum, so no second file can disagree with the first when a process is killed. Many small tables are
+joined in arrow and converted to pandas once: joining thousands of small frames takes twice as long, and leaves text
+columns in thousands of pieces, which makes every filter on the whole fifty times as slow.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import pyarrow.parquet as pq
 from harness.atomic_files import write_atomically
 from harness.errors import UserError
 
-BESIDE = b"kvreplica"  # key of the parquet metadata that holds what is known about a part as a whole
+METADATA_KEY = b"kvreplica"  # of the parquet metadata that holds what is known about a part as a whole
 _NAMES = ("part-", ".parquet")
 
 
@@ -37,8 +39,8 @@ class DamagedPartError(UserError):
 
 @dataclass(frozen=True)
 class Part:
-    """What the store remembers of a part without opening it again. ``columns``: name and type; ``spent``: whatever was
-    measured for the part as a whole (`harness.config.provenance.Spent`)."""
+    """The summary of a part that the manifest keeps. ``columns``: name and type; ``spent``: what was measured and recorded
+    for the part as a whole (`harness.runner.usage.Usage`, provenance)."""
 
     cell_id: str
     name: str
@@ -49,7 +51,7 @@ class Part:
     spent: Mapping[str, Any]
 
 
-def names_in(folder: Path) -> list[str]:
+def part_names(folder: Path) -> list[str]:
     """The parts of a cell, in an order that depends on their content only; none where there is no such folder."""
     try:
         names = os.listdir(folder)  # noqa: PTH208 (several times as fast, which counts over thousands of cells)
@@ -58,16 +60,16 @@ def names_in(folder: Path) -> list[str]:
     return sorted(name for name in names if name.startswith(_NAMES[0]) and name.endswith(_NAMES[1]))
 
 
-def encoded(rows: Sequence[Mapping[str, Any]], spent: Mapping[str, Any]) -> tuple[str, bytes]:
+def encode_part(rows: Sequence[Mapping[str, Any]], spent: Mapping[str, Any]) -> tuple[str, bytes]:
     """Name and content of a part of these rows."""
     names = dict.fromkeys(name for row in rows for name in row)
     table = pa.table({name: _column([row.get(name) for row in rows]) for name in names})
     sink = pa.BufferOutputStream()
-    # Parts are small: what parquet adds for large files would be half of them, and half of the time to read them.
+    # Parts are small: what parquet adds for large files would be half of their size, and half of the time to read them.
     lean = {"write_statistics": False, "store_schema": False, "use_dictionary": False}
     with pq.ParquetWriter(sink, table.schema, **lean) as writer:
         writer.write_table(table)
-        writer.add_key_value_metadata({BESIDE.decode(): json.dumps(dict(spent), sort_keys=True)})
+        writer.add_key_value_metadata({METADATA_KEY.decode(): json.dumps(dict(spent), sort_keys=True)})
     content = sink.getvalue().to_pybytes()
     return f"{_NAMES[0]}{hashlib.sha256(content).hexdigest()}{_NAMES[1]}", content
 
@@ -81,14 +83,14 @@ def _column(values: list[Any]) -> pa.Array:
 
 
 def write_part(folder: Path, rows: Sequence[Mapping[str, Any]], spent: Mapping[str, Any]) -> str:
-    """One new part of these rows; its name. Raises OSError, and then there is no part."""
-    name, content = encoded(rows, spent)
+    """Write these rows as one new part and return its name. On OSError no part is left."""
+    name, content = encode_part(rows, spent)
     write_atomically(folder / name, content)
     return name
 
 
-def opened(file: Path) -> pq.ParquetFile:
-    """A part, its checksum tested. Raises `DamagedPartError`."""
+def open_part(file: Path) -> pq.ParquetFile:
+    """Open a part after checking its checksum. Raises `DamagedPartError`."""
     try:
         content = file.read_bytes()
         if hashlib.sha256(content).hexdigest() != file.name.removeprefix(_NAMES[0]).removesuffix(_NAMES[1]):
@@ -100,17 +102,17 @@ def opened(file: Path) -> pq.ParquetFile:
 
 def read_part(file: Path) -> pa.Table:
     """All rows of a part. Raises `DamagedPartError`."""
-    return opened(file).read(use_threads=False).replace_schema_metadata(None)
+    return open_part(file).read(use_threads=False).replace_schema_metadata(None)
 
 
-def summarised(file: Path) -> Part:
-    """What the manifest keeps of a part. Raises `DamagedPartError`."""
-    parquet = opened(file)
+def summarise_part(file: Path) -> Part:
+    """Read the summary of a part that the manifest keeps. Raises `DamagedPartError`."""
+    parquet = open_part(file)
     schema = parquet.schema_arrow
-    wanted = [name for name in ("sample_id", "invalid") if name in schema.names]
-    table = parquet.read(columns=wanted, use_threads=False)
-    broken = table["invalid"].to_pylist() if "invalid" in wanted else []
-    beside = (parquet.metadata.metadata or {}).get(BESIDE, b"{}")
+    present = [name for name in ("sample_id", "invalid") if name in schema.names]
+    table = parquet.read(columns=present, use_threads=False)
+    broken = table["invalid"].to_pylist() if "invalid" in present else []
+    spent = (parquet.metadata.metadata or {}).get(METADATA_KEY, b"{}")
     return Part(
         cell_id=file.parent.name,
         name=file.name,
@@ -118,17 +120,11 @@ def summarised(file: Path) -> Part:
         invalid=sum(bool(sentence) for sentence in broken),
         samples=tuple(dict.fromkeys(table["sample_id"].to_pylist())),
         columns={field.name: str(field.type) for field in schema},
-        spent=json.loads(beside),
+        spent=json.loads(spent),
     )
 
 
-# Many small tables with their labels as one pandas frame.
-#
-# Done in arrow and converted once: thousands of small frames take twice as long to put together, and leave text columns
-# in thousands of pieces, which makes every filter on the whole fifty times as slow.
-
-
-def labelled(samples: pa.Table, labels: Mapping[str, Any]) -> pa.Table:
+def add_labels(samples: pa.Table, labels: Mapping[str, Any]) -> pa.Table:
     """The table with each label on every row, in the place of a column of that name or behind all others."""
     for name, value in labels.items():
         column, place = pa.repeat(pa.scalar(value), samples.num_rows), samples.schema.get_field_index(name)
@@ -136,7 +132,7 @@ def labelled(samples: pa.Table, labels: Mapping[str, Any]) -> pa.Table:
     return samples
 
 
-def one_frame(tables: Sequence[pa.Table]) -> pd.DataFrame:
+def to_frame(tables: Sequence[pa.Table]) -> pd.DataFrame:
     """All rows in the order of the tables, columns in the order in which they first come up.
 
     A column that a table lacks is empty there; one that is text in some tables and numbers in others holds both, as
@@ -155,7 +151,7 @@ def one_frame(tables: Sequence[pa.Table]) -> pd.DataFrame:
 
 
 def _is_mixed(types: Collection[pa.DataType]) -> bool:
-    """Whether no type of arrow holds all of these."""
+    """Whether arrow has no type that holds all of these."""
     try:
         pa.unify_schemas([pa.schema([("column", kind)]) for kind in types], promote_options="permissive")
     except pa.ArrowException:

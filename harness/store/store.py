@@ -1,8 +1,9 @@
-"""The manifest: what was once read from parts. A cache and nothing more; it can be deleted at any time.
+"""The store of results: cells as folders, their rows as parts, and a manifest that saves reading parts again.
 
-Parts never change and their names are their checksums, so an entry is right for as long as a part of that name is
-there, and a manifest is stale only in what it lacks. It lies under its own checksum too: several processes may write
-theirs at once, a reader takes every one that is whole.
+`Store` is all that the rest of the harness uses. The manifest is only a cache of part summaries and can be deleted at
+any time. Parts never change and their names are their checksums, so an entry is right as long as a part of that name is
+there, and a manifest can only lack entries. Its own name is its checksum too: several processes may write manifests at
+once, and a reader takes every one that is whole.
 """
 
 from __future__ import annotations
@@ -23,71 +24,12 @@ import pyarrow.compute as pc
 
 from harness.atomic_files import not_written, write_atomically
 from harness.store import cell_folders, parts
-from harness.store.parts import DamagedPartError, Part, labelled, one_frame
-
-FORMAT = 1
-_PATTERN = "manifest-*.json"
-
-
-def load(root: Path) -> dict[str, Part]:
-    """Every remembered part by its name, of those that are still there and of others; empty where there is none."""
-    known: dict[str, Part] = {}
-    for file in sorted(root.glob(_PATTERN)):
-        try:
-            content = file.read_bytes()
-        except OSError:
-            continue  # another process has replaced it
-        if file.name == _name(content):
-            known |= _decoded(json.loads(content))
-    return known
-
-
-def save(root: Path, parts: Iterable[Part]) -> None:
-    """Replace what is remembered. A disk that is full or may not be written costs time, never a result."""
-    content = json.dumps(_encoded(parts), separators=(",", ":")).encode()
-    file = root / _name(content)
-    with suppress(OSError):
-        if not file.exists():
-            write_atomically(file, content)
-        for older in root.glob(_PATTERN):
-            if older != file:
-                older.unlink(missing_ok=True)
-
-
-def forget_manifest(root: Path) -> None:
-    """Remove every manifest."""
-    for file in root.glob(_PATTERN):
-        file.unlink(missing_ok=True)
-
-
-def _name(content: bytes) -> str:
-    return f"manifest-{hashlib.sha256(content).hexdigest()[:32]}.json"
-
-
-def _encoded(parts: Iterable[Part]) -> dict[str, object]:
-    schemas: dict[str, int] = {}  # thousands of parts have the same columns
-    lines = []
-    for part in sorted(parts, key=lambda part: (part.cell_id, part.name)):
-        schema = schemas.setdefault(json.dumps(dict(part.columns)), len(schemas))
-        lines.append([part.cell_id, part.name, part.rows, part.invalid, part.samples, schema, dict(part.spent)])
-    return {"format": FORMAT, "schemas": [json.loads(schema) for schema in schemas], "parts": lines}
-
-
-def _decoded(content: Mapping[str, Any]) -> dict[str, Part]:
-    if content["format"] != FORMAT:
-        return {}
-    schemas = content["schemas"]
-    return {
-        name: Part(cell_id, name, rows, invalid, tuple(samples), schemas[schema], spent)
-        for cell_id, name, rows, invalid, samples, schema, spent in content["parts"]
-    }
-
-
-# The store as the harness uses it: what is there, what is added, and all of it as one table.
-
+from harness.store.parts import DamagedPartError, Part, add_labels, to_frame
 
 BESIDE_ROWS = ("sources", "resolved")  # of cell.json: kept with the cell, too large to stand beside every row
 READERS = 4
+MANIFEST_FORMAT = 1
+_MANIFESTS = "manifest-*.json"
 
 
 class Store:
@@ -104,7 +46,7 @@ class Store:
     @cached_property
     def _known(self) -> dict[str, Part]:
         """Summaries of parts by their names."""
-        known = load(self.root)
+        known = load_manifest(self.root)
         self._remembered = set(known)
         return known
 
@@ -125,7 +67,7 @@ class Store:
     def parts(self, cell_id: str) -> list[Part]:
         """Summaries of the cell's parts, in the order of their names. Raises `DamagedPartError`."""
         folder = self.root / cell_id
-        return [self._summary(folder / name) for name in parts.names_in(folder)]
+        return [self._summary(folder / name) for name in parts.part_names(folder)]
 
     def finished(self, cell_id: str) -> set[str]:
         """Ids of the samples that this cell already has. Raises `DamagedPartError`."""
@@ -134,13 +76,13 @@ class Store:
     def describe(self, cell_id: str, description: Mapping[str, Any], samples: int = 0) -> None:
         """Write ``cell.json`` once: labels, identity and provenance of the run that opened the cell.
 
-        ``samples``: how many this run wants of it; the cell is done when it has the most that any run wanted.
+        ``samples``: how many this run requests; the cell is done when it has the most that any run requested.
         Raises `UserError` where that cannot be written.
         """
         folder = self.root / cell_id
         try:
             cell_folders.describe(folder, description)
-            cell_folders.want(folder, samples)
+            cell_folders.record_requested(folder, samples)
         except OSError as error:
             raise not_written(folder, error) from error
 
@@ -160,7 +102,7 @@ class Store:
         folder = self.root / cell_id
         seen: set[str] = set()
         tables = []
-        for name in parts.names_in(folder):
+        for name in parts.part_names(folder):
             table = parts.read_part(folder / name)
             ids = table["sample_id"].to_pylist()
             if not seen.isdisjoint(ids):
@@ -183,12 +125,12 @@ class Store:
             if samples.num_rows:
                 labels = cell_folders.read_description(self.root / cell_id)
                 labels["config"] = json.dumps(labels["config"], sort_keys=True)
-                tables.append(labelled(samples, {name: labels[name] for name in labels if name not in BESIDE_ROWS}))
-        return one_frame(tables)
+                tables.append(add_labels(samples, {name: labels[name] for name in labels if name not in BESIDE_ROWS}))
+        return to_frame(tables)
 
     def survey(self, cell_ids: Iterable[str]) -> tuple[dict[str, list[Part]], list[DamagedPartError]]:
         """Summaries of the parts of each cell, and the parts that are damaged. New ones are read several at a time."""
-        names = {cell_id: parts.names_in(self.root / cell_id) for cell_id in cell_ids}
+        names = {cell_id: parts.part_names(self.root / cell_id) for cell_id in cell_ids}
         new = [self.root / cell_id / name for cell_id in names for name in names[cell_id] if name not in self._known]
         damaged = []
         with ThreadPoolExecutor(READERS) as pool:
@@ -204,21 +146,78 @@ class Store:
         return found, damaged
 
     def remember(self) -> None:
-        """Write the manifest anew where parts have come or gone, so that nobody has to open them again."""
+        """Write the manifest again where parts have come or gone, so that the next process need not open them."""
         found, _ = self.survey(self.cells())
         present = {part.name: part for members in found.values() for part in members}
         if present.keys() != self._remembered:
-            save(self.root, present.values())
+            save_manifest(self.root, present.values())
             self._remembered = set(present)
 
     def _summary(self, file: Path) -> Part:
         if file.name not in self._known:
-            self._known[file.name] = parts.summarised(file)
+            self._known[file.name] = parts.summarise_part(file)
         return self._known[file.name]
 
 
 def _summary_or_damage(file: Path) -> Part | DamagedPartError:
     try:
-        return parts.summarised(file)
+        return parts.summarise_part(file)
     except DamagedPartError as error:
         return error
+
+
+# The manifest.
+
+
+def load_manifest(root: Path) -> dict[str, Part]:
+    """Every remembered part by its name, whether it still exists or not; empty without a manifest."""
+    known: dict[str, Part] = {}
+    for file in sorted(root.glob(_MANIFESTS)):
+        try:
+            content = file.read_bytes()
+        except OSError:
+            continue  # another process has replaced it
+        if file.name == _manifest_name(content):
+            known |= _from_json(json.loads(content))
+    return known
+
+
+def save_manifest(root: Path, parts: Iterable[Part]) -> None:
+    """Replace all manifests by one of these parts. A disk that cannot be written costs time later, never a result."""
+    content = json.dumps(_to_json(parts), separators=(",", ":")).encode()
+    file = root / _manifest_name(content)
+    with suppress(OSError):
+        if not file.exists():
+            write_atomically(file, content)
+        for older in root.glob(_MANIFESTS):
+            if older != file:
+                older.unlink(missing_ok=True)
+
+
+def forget_manifest(root: Path) -> None:
+    """Remove every manifest."""
+    for file in root.glob(_MANIFESTS):
+        file.unlink(missing_ok=True)
+
+
+def _manifest_name(content: bytes) -> str:
+    return f"manifest-{hashlib.sha256(content).hexdigest()[:32]}.json"
+
+
+def _to_json(parts: Iterable[Part]) -> dict[str, object]:
+    schemas: dict[str, int] = {}  # thousands of parts have the same columns
+    lines = []
+    for part in sorted(parts, key=lambda part: (part.cell_id, part.name)):
+        schema = schemas.setdefault(json.dumps(dict(part.columns)), len(schemas))
+        lines.append([part.cell_id, part.name, part.rows, part.invalid, part.samples, schema, dict(part.spent)])
+    return {"format": MANIFEST_FORMAT, "schemas": [json.loads(schema) for schema in schemas], "parts": lines}
+
+
+def _from_json(content: Mapping[str, Any]) -> dict[str, Part]:
+    if content["format"] != MANIFEST_FORMAT:
+        return {}
+    schemas = content["schemas"]
+    return {
+        name: Part(cell_id, name, rows, invalid, tuple(samples), schemas[schema], spent)
+        for cell_id, name, rows, invalid, samples, schema, spent in content["parts"]
+    }

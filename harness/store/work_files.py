@@ -1,9 +1,9 @@
-"""What workers leave beside the rows, and which of it no worker can need any more.
+"""The files that workers leave beside the rows, and which of them no worker can need any more.
 
-.work/order-<id>.json                what the workers of a launcher are told
-.work/<sweep>/agenda-<n>.json.gz     the batches of a sweep
-.work/<sweep>/<unit>.<epoch>.json    claims on them
-<cell>/lease-<sweep>-<unit>.json     the same, for the readers of a cell
+.work/job-<id>.json                  the job spec that a launcher gives its workers
+.work/<sweep>/queue-<n>.json.gz      the batches of a sweep
+.work/<sweep>/<batch>.<epoch>.json   locks on them
+<cell>/lease-<sweep>-<batch>.json    the same, for readers of the cell
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from harness.store import cell_folders
 from harness.store.store import Store
 
 FOLDER = ".work"  # beside the cells
-ORDER_KEPT = 30 * 24 * 3600  # seconds that an unfinished order may wait for a scheduler to begin with it
+JOB_SPEC_KEPT = 30 * 24 * 3600  # seconds that an unfinished job spec may wait for a scheduler to start it
 Key = tuple[str, str]  # of a job: its cell and its sample
 Stored = dict[str, set[str]]  # cell: its samples
 
 
-def batches(agenda: Path) -> list[list[Key]]:
-    """The batches that an agenda's file lists; none where there is no file, an empty one where it is damaged."""
+def read_batches(queue: Path) -> list[list[Key]]:
+    """The batches that a queue file lists; none without a file, one empty batch where the file is damaged."""
     try:
-        listed = json.loads(gzip.decompress(agenda.read_bytes()))
+        listed = json.loads(gzip.decompress(queue.read_bytes()))
         return [[(cell, sample) for cell, sample in batch] for batch in listed]
     except FileNotFoundError:
         return []
@@ -36,10 +36,11 @@ def batches(agenda: Path) -> list[list[Key]]:
 
 
 def unneeded(store: Store, now: float | None = None) -> Iterator[tuple[Path, str]]:
-    """Files and folders of workers that nobody can need, and why. Damaged parts count as missing.
+    """Files and folders of workers that are no longer needed, and why. Damaged parts count as missing.
 
-    A sweep's folder stays while anybody holds one of its batches, or has done so within `ABANDONED` seconds and left
-    samples missing. An order stays as long as samples of its cells are missing, `ORDER_KEPT` seconds at most.
+    The folder of a sweep stays while a worker holds one of its batches. It also stays for `ABANDONED` seconds after
+    that, if samples are missing. A job spec stays while samples of its cells are missing, at most `JOB_SPEC_KEPT`
+    seconds.
     """
     at = time.time() if now is None else now
     found, _ = store.survey(store.cells())
@@ -50,30 +51,31 @@ def unneeded(store: Store, now: float | None = None) -> Iterator[tuple[Path, str
     for folder in sorted(path for path in (store.root / FOLDER).glob("*") if path.is_dir()):
         if why := _why_over(folder, stored, at):
             yield folder, why
-    for order in sorted((store.root / FOLDER).glob("order-*.json")):
-        if _is_complete(order, store.root, stored):
-            yield order, "an order whose cells are complete"
-        elif _age(order, at) > ORDER_KEPT:
-            yield order, f"an order of more than {ORDER_KEPT // 86400} days ago"
+    for spec in sorted((store.root / FOLDER).glob("job-*.json")):
+        if _is_complete(spec, store.root, stored):
+            yield spec, "a job spec whose cells are complete"
+        elif _age(spec, at) > JOB_SPEC_KEPT:
+            yield spec, f"a job spec from more than {JOB_SPEC_KEPT // 86400} days ago"
 
 
 def _why_over(sweep: Path, stored: Stored, now: float) -> str:
-    """Why nobody needs a sweep's folder; empty where somebody may. Whoever claims or beats touches the folder."""
-    claims = (cell_folders.read_lease(file) for file in sweep.glob("[0-9]*.json"))
-    if any(claim.alive(now) for claim in claims if claim is not None):
+    """Why the folder of a sweep is no longer needed; empty where it may be. Every lock and heartbeat changes the
+    folder's time."""
+    leases = (cell_folders.read_lease(file) for file in sweep.glob("[0-9]*.json"))
+    if any(lease.alive(now) for lease in leases if lease is not None):
         return ""
-    jobs = [job for agenda in sweep.glob("agenda-*") for batch in batches(agenda) for job in batch]
+    jobs = [job for queue in sweep.glob("queue-*") for batch in read_batches(queue) for job in batch]
     if jobs and all(sample in stored.get(cell, ()) for cell, sample in jobs):
         return "batches of a complete sweep"
-    return "batches of a sweep that nobody works on" if _age(sweep, now) > ABANDONED else ""
+    return "batches of a sweep without a worker" if _age(sweep, now) > ABANDONED else ""
 
 
-def _is_complete(order: Path, root: Path, stored: Stored) -> bool:
+def _is_complete(spec: Path, root: Path, stored: Stored) -> bool:
     try:
-        ids = json.loads(order.read_bytes())["ids"]
+        ids = json.loads(spec.read_bytes())["ids"]
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    return all(len(stored.get(cell, ())) >= max(1, cell_folders.wanted(root / cell) or 1) for cell in ids)
+    return all(len(stored.get(cell, ())) >= max(1, cell_folders.read_requested(root / cell) or 1) for cell in ids)
 
 
 def _expired(lease: Path, now: float) -> bool:

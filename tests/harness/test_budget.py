@@ -12,7 +12,7 @@ from harness.errors import UserError
     ("text", "slots"), [("256", 256), (256, 256), ("4k", 4096), ("2K", 2048), ("0.5k", 512), ("1", 1)]
 )
 def test_slots(text, slots):
-    assert Budget.parse(text).of(1000, 10, [1000]) == slots
+    assert Budget.parse(text).slots_for(1000, 10, [1000]) == slots
 
 
 @pytest.mark.parametrize(("text", "share"), [("25%", 0.25), (0.25, 0.25), ("100%", 1.0), ("12.5%", 0.125)])
@@ -30,11 +30,11 @@ def test_shares(text, share):
     ],
 )
 def test_denominators(share_of, slots):
-    assert Budget.parse("50%", share_of).of(50, 20, [50, 60, 200]) == slots
+    assert Budget.parse("50%", share_of).slots_for(50, 20, [50, 60, 200]) == slots
 
 
 def test_a_share_is_never_less_than_one_slot():
-    assert Budget.parse("1%").of(10, 0, [10]) == 1
+    assert Budget.parse("1%").slots_for(10, 0, [10]) == 1
 
 
 @pytest.mark.parametrize("text", ["0", "-3", "lots", "101%", "0%", "1.5", "", None, "12 %%"])

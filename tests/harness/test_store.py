@@ -58,7 +58,7 @@ def test_parts_are_plain_parquet_and_say_what_they_cost(opened_store):
         "cell_id", "sample_id", "metric", "value", "weight", "invalid", "axis_depth",
     ]  # fmt: skip
     assert store.parts(cell)[0].spent == {"wall_seconds": 1.5, "joules": None}
-    assert pq.read_metadata(file).metadata[parts.BESIDE] == b'{"joules": null, "wall_seconds": 1.5}'
+    assert pq.read_metadata(file).metadata[parts.METADATA_KEY] == b'{"joules": null, "wall_seconds": 1.5}'
 
 
 def test_rows_with_different_columns_and_kinds_of_values_are_kept_together(opened_store):
@@ -117,7 +117,7 @@ def test_parts_that_the_manifest_knows_are_not_opened_again(opened_store, monkey
     store, cell = opened_store
     store.append(cell, [row("a")])
     store.remember()
-    monkeypatch.setattr(parts, "opened", lambda file: pytest.fail(f"{file} was opened"))
+    monkeypatch.setattr(parts, "open_part", lambda file: pytest.fail(f"{file} was opened"))
     assert Store(store.root).finished(cell) == {"a"}
 
 

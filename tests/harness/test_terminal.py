@@ -15,7 +15,7 @@ from rich.console import Console
 from harness.config.cell import Cell
 from harness.config.experiments import CONF
 from harness.engine.engine import Engine
-from harness.report.terminal_table import DROPPED, fitting, show_summary
+from harness.report.terminal_table import DROPPED, fitting_columns, show_summary
 from harness.runner import progress as terminal
 from harness.runner import worker
 from harness.runner.progress import Progress
@@ -100,7 +100,7 @@ def test_without_a_terminal_there_is_a_line_per_stored_batch_at_most(pause, tmp_
     monkeypatch.setattr(terminal, "PAUSE", pause)
     monkeypatch.setattr("harness.runner.plan.ROWS_AT_ONCE", 2)
     batches = []
-    run(tmp_path, Progress(told=batches.append))
+    run(tmp_path, Progress(on_stored=batches.append))
     lines = shown.getvalue().splitlines()
     assert len(lines) == (0 if pause else len(batches))
     assert len(batches) > 1
@@ -135,5 +135,5 @@ def test_columns_go_in_the_stated_order_and_only_as_many_as_must():
     columns = {name: ["x" * 10] for name in ("policy", "value", *DROPPED)}
     widths = [1 + sum(3 + max(10, len(name)) for name in columns if name not in DROPPED[:n]) for n in range(4)]
     for gone, width in enumerate(widths):
-        assert set(columns) - set(fitting(columns, width)) == set(DROPPED[:gone])
-    assert set(fitting(columns, 1)) == {"policy", "value"}
+        assert set(columns) - set(fitting_columns(columns, width)) == set(DROPPED[:gone])
+    assert set(fitting_columns(columns, 1)) == {"policy", "value"}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from workers.small_sweeps import order, saved_model, table, worked
+from workers.small_sweeps import job_spec, saved_model, table, worked
 
 
 @pytest.fixture(scope="session")
@@ -16,5 +16,5 @@ def model(tmp_path_factory) -> Path:
 def uninterrupted_table(model, tmp_path_factory) -> pd.DataFrame:
     """What one worker, left alone, stores."""
     results = tmp_path_factory.mktemp("alone")
-    worked(order(model, results))
+    worked(job_spec(model, results))
     return table(results)

@@ -38,7 +38,7 @@ NOT_REPEATABLE = ("seconds", "created", "worker")  # columns that clocks and nam
 
 
 def saved_model(folder: Path) -> Path:
-    """A random model of two layers that speaks with the testbed's tokenizer."""
+    """A random model of two layers with the testbed's tokenizer."""
     torch.manual_seed(7)
     sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = AutoConfig.for_model("llama", vocab_size=4096, num_key_value_heads=2, initializer_range=0.3, **sizes)
@@ -55,9 +55,9 @@ def cells(model: Path, samples: int = SAMPLES) -> tuple[Cell, ...]:
     return tuple(Cell.parse(OmegaConf.to_container(config, resolve=True)) for config in configs)
 
 
-def order(model: Path, results: Path, samples: int = SAMPLES, **terms: object) -> JobSpec:
-    settled = replace(RunSettings(batch_rows=4, lease=30.0), **terms)
-    return JobSpec(cells(model, samples), results, "cpu", None, settled)
+def job_spec(model: Path, results: Path, samples: int = SAMPLES, **changes: object) -> JobSpec:
+    settings = replace(RunSettings(batch_rows=4, lease=30.0), **changes)
+    return JobSpec(cells(model, samples), results, "cpu", None, settings)
 
 
 def worked(what: JobSpec):
@@ -111,7 +111,7 @@ def times_stored(results: Path) -> pd.Series:
     return pd.Series(keys, dtype=object).value_counts()
 
 
-def units_held(results: Path) -> list[Path]:
+def locks_held(results: Path) -> list[Path]:
     return [file for file in (results / "runs" / ".work").glob("*/*.json") if not file.name.startswith(".")]
 
 

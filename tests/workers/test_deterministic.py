@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 import torch
-from workers.small_sweeps import order, table, times_stored, worked
+from workers.small_sweeps import job_spec, table, times_stored, worked
 
 from harness.engine.engine import Engine
 from harness.errors import UserError
@@ -25,13 +25,13 @@ def parts(results):
 
 def test_two_runs_are_the_same_bit_for_bit(model, tmp_path):
     for name in ("a", "b"):
-        worked(order(model, tmp_path / name, deterministic=True))
+        worked(job_spec(model, tmp_path / name, deterministic=True))
     assert torch.are_deterministic_algorithms_enabled()
     pd.testing.assert_frame_equal(table(tmp_path / "a"), table(tmp_path / "b"), check_exact=True)
 
 
 def test_what_is_missing_of_a_batch_is_computed_at_the_width_of_the_whole(model, tmp_path):
-    what = order(model, tmp_path, deterministic=True)
+    what = job_spec(model, tmp_path, deterministic=True)
     worked(what)
     before = table(tmp_path)
     lost = parts(tmp_path)[0]
@@ -49,4 +49,4 @@ def test_a_batch_that_does_not_fit_is_not_halved_behind_ones_back(model, tmp_pat
 
     monkeypatch.setattr(Engine, "generate", never)
     with pytest.raises(UserError, match="set batch_rows to fewer rows"):
-        worked(order(model, tmp_path, deterministic=True))
+        worked(job_spec(model, tmp_path, deterministic=True))

@@ -10,7 +10,17 @@ import time
 
 import pandas as pd
 import pytest
-from workers.small_sweeps import POLICIES, SAMPLES, forked, order, table, times_stored, units_held, wait_until, worked
+from workers.small_sweeps import (
+    POLICIES,
+    SAMPLES,
+    forked,
+    job_spec,
+    locks_held,
+    table,
+    times_stored,
+    wait_until,
+    worked,
+)
 
 from harness.errors import UserError
 from harness.runner.locks import BatchLocks
@@ -62,7 +72,7 @@ def kept_full(disk, workers):
 
 
 def little_room_from_the_second_batch_on(number: int) -> None:
-    """For a worker: none of its files may grow beyond 1000 bytes, which is enough for claims and not for a part."""
+    """For a worker: none of its files may grow beyond 1000 bytes, which is enough for locks and not for a part."""
     if number > 1:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
 
@@ -74,7 +84,7 @@ def assert_stopped_in_the_middle(results, workers, said):
     assert said.count("Results cannot be written to") == len(workers)
     assert said.count("then run the same command again: what was finished is kept") == len(workers)
     assert "Traceback" not in said
-    assert units_held(results) == []
+    assert locks_held(results) == []
     assert not list((results / "runs").rglob("*.tmp"))
     assert list(maintenance.find_damage(Store(results / "runs"))) == []
     stored = times_stored(results)
@@ -90,7 +100,7 @@ def assert_resumed(results, what, uninterrupted):
 
 
 def test_a_disk_that_fills_up_under_three_workers(model, uninterrupted_table, small_disk, complaints):
-    what = order(model, small_disk)
+    what = job_spec(model, small_disk)
     stderr, said = complaints
     workers = [forked(what, slow=0.5, stderr=stderr) for _ in range(3)]
     wait_until(lambda: list(small_disk.glob("runs/*/part-*")), 60)
@@ -104,7 +114,7 @@ def test_a_disk_that_fills_up_under_three_workers(model, uninterrupted_table, sm
 
 def test_workers_whose_files_may_not_grow_any_more(model, uninterrupted_table, tmp_path, complaints):
     """As on a full disk, for everybody who may not mount one: the system refuses to write parts."""
-    what = order(model, tmp_path)
+    what = job_spec(model, tmp_path)
     stderr, said = complaints
     workers = [forked(what, stderr=stderr, begins=little_room_from_the_second_batch_on) for _ in range(3)]
     for worker in workers:
@@ -113,10 +123,10 @@ def test_workers_whose_files_may_not_grow_any_more(model, uninterrupted_table, t
     assert_resumed(tmp_path, what, uninterrupted_table)
 
 
-def test_a_claim_for_which_there_is_no_room_is_not_there(tmp_path, monkeypatch):
-    """Else everybody would wait for it until it expires."""
-    claims = BatchLocks(tmp_path, 30.0, "a")
-    held = claims.take("0-0")
+def test_a_lock_for_which_there_is_no_room_is_not_there(tmp_path, monkeypatch):
+    """Otherwise all workers would wait for it until it expires."""
+    locks = BatchLocks(tmp_path, 30.0, "a")
+    held = locks.take("0-0")
 
     def full(handle, mode):
         os.close(handle)
@@ -127,6 +137,6 @@ def test_a_claim_for_which_there_is_no_room_is_not_there(tmp_path, monkeypatch):
         with pytest.raises(UserError, match="Free space there"):
             held.renew()
         with pytest.raises(UserError, match="Free space there"):
-            claims.take("0-1")
+            locks.take("0-1")
     assert held.held()
     assert BatchLocks(tmp_path, 30.0, "b").take("0-1") is not None

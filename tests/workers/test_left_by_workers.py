@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from workers.small_sweeps import forked, order, table, times_stored, units_held, wait_until, worked
+from workers.small_sweeps import forked, job_spec, locks_held, table, times_stored, wait_until, worked
 
 from harness.atomic_files import ABANDONED
 from harness.cli.store import main
 from harness.store import cell_folders, parts
 from harness.store.cell_folders import Lease
 from harness.store.store import Store
-from harness.store.work_files import ORDER_KEPT
+from harness.store.work_files import JOB_SPEC_KEPT
 
 
 def collected(results) -> int:
@@ -35,16 +35,16 @@ def aged(path, seconds: float) -> None:
 @pytest.fixture
 def interrupted(model, tmp_path):
     """A sweep of which a worker was killed in its second batch."""
-    what = order(model, tmp_path, lease=2.0)
+    what = job_spec(model, tmp_path, lease=2.0)
     worker = forked(what, slow=0.3)
-    wait_until(lambda: list((tmp_path / "runs").glob("*/part-*")) and units_held(tmp_path))
+    wait_until(lambda: list((tmp_path / "runs").glob("*/part-*")) and locks_held(tmp_path))
     worker.kill()
     worker.join()
     return what
 
 
 def test_of_a_complete_sweep_only_rows_are_left(model, uninterrupted_table, tmp_path, capsys):
-    what = order(model, tmp_path)
+    what = job_spec(model, tmp_path)
     worked(what)
     (sweep,) = at_work(tmp_path)
     assert collected(tmp_path) == 0
@@ -56,9 +56,9 @@ def test_of_a_complete_sweep_only_rows_are_left(model, uninterrupted_table, tmp_
 
 def test_whoever_asks_after_a_sweep_opens_no_part_again(model, tmp_path, monkeypatch):
     """Opening is what `status` spends its time on where no manifest knows the parts."""
-    what = order(model, tmp_path, samples=1)
+    what = job_spec(model, tmp_path, samples=1)
     worked(what)
-    monkeypatch.setattr(parts, "opened", lambda file: pytest.fail(f"{file} was opened"))
+    monkeypatch.setattr(parts, "open_part", lambda file: pytest.fail(f"{file} was opened"))
     assert main(["status", f"results_dir={tmp_path}"]) == 0
     assert all(Store(tmp_path / "runs").finished(cell.id) for cell in what.cells)
 
@@ -80,7 +80,7 @@ def test_batches_stay_while_a_worker_holds_one_and_for_an_hour_of_silence(interr
 
 
 def test_a_sweep_that_misses_a_sample_again_is_not_complete(model, tmp_path):
-    worked(order(model, tmp_path, samples=1))
+    worked(job_spec(model, tmp_path, samples=1))
     next((tmp_path / "runs").glob("*/part-*")).unlink()
     kept = at_work(tmp_path)
     collected(tmp_path)
@@ -98,24 +98,24 @@ def test_a_living_lease_of_a_cell_stays(model, tmp_path):
     assert [file.name for file in sorted((store.root / "cell").glob("lease-*"))] == ["lease-a.json", "lease-c.json"]
 
 
-def test_an_order_goes_when_its_cells_are_complete_or_after_a_month(model, tmp_path):
-    unfinished = order(model, tmp_path, samples=2).write()
+def test_a_job_spec_goes_when_its_cells_are_complete_or_after_a_month(model, tmp_path):
+    unfinished = job_spec(model, tmp_path, samples=2).write()
     collected(tmp_path)
     assert unfinished.exists(), "its cells are not there"
-    worked(order(model, tmp_path, samples=1))
-    worked(order(model, tmp_path / "other", samples=1))
-    finished = order(model, tmp_path / "other", samples=1).write()
+    worked(job_spec(model, tmp_path, samples=1))
+    worked(job_spec(model, tmp_path / "other", samples=1))
+    finished = job_spec(model, tmp_path / "other", samples=1).write()
     collected(tmp_path)
     collected(tmp_path / "other")
     assert unfinished.exists(), "no sample of its cells is there: other data makes other cells"
     assert not finished.exists()
-    aged(unfinished, ORDER_KEPT + 10)
+    aged(unfinished, JOB_SPEC_KEPT + 10)
     collected(tmp_path)
     assert not unfinished.exists()
 
 
-def test_an_order_whose_cells_want_more_samples_stays(model, tmp_path):
-    what = order(model, tmp_path, samples=2)
+def test_a_job_spec_whose_cells_want_more_samples_stays(model, tmp_path):
+    what = job_spec(model, tmp_path, samples=2)
     worked(what)
     file = what.write()
     cell = tmp_path / "runs" / what.cells[0].id

@@ -8,7 +8,7 @@ import time
 import pandas as pd
 import pytest
 from workers.ray_cluster import PATIENCE, Cluster, Node
-from workers.small_sweeps import POLICIES, SAMPLES, order, table, times_stored, units_held
+from workers.small_sweeps import POLICIES, SAMPLES, job_spec, locks_held, table, times_stored
 
 from harness.runner.launchers import launch
 from harness.runner.progress import Progress
@@ -28,7 +28,7 @@ def cluster():
 
 def at_work(results, cluster: Cluster) -> list[Node]:
     """The nodes of which a worker holds a batch."""
-    held = [lease for file in units_held(results) if (lease := cell_folders.read_lease(file)) is not None]
+    held = [lease for file in locks_held(results) if (lease := cell_folders.read_lease(file)) is not None]
     return [node for node in cluster.nodes if any(node.runs(lease.pid) for lease in held)]
 
 
@@ -47,7 +47,7 @@ def test_a_node_is_lost_in_mid_sweep_and_the_sweep_completes(model, uninterrupte
     killer = threading.Thread(target=lose_a_node, daemon=True)
     killer.start()
     settings = {"name": "ray", "workers": 2, "address": cluster.address, "gpus": 0, "cpus": 1, "retries": 3}
-    done = launch(order(model, tmp_path, lease=10.0), settings, Prompts(), Progress(shown=False))
+    done = launch(job_spec(model, tmp_path, lease=10.0), settings, Prompts(), Progress(shown=False))
     killer.join()
     assert sum(node.process.poll() is None for node in cluster.nodes) == 1
     assert [stored < EVERYTHING for stored in stored_until_then] == [True], "a node was lost in mid-sweep"

@@ -10,7 +10,7 @@ import time
 import pytest
 from harness_stores import row
 from rich.console import Console
-from workers.small_sweeps import POLICIES, SAMPLES, cells, order, wait_until
+from workers.small_sweeps import POLICIES, SAMPLES, cells, job_spec, wait_until
 
 from harness.runner import launchers, progress
 from harness.runner.plan import plan
@@ -42,7 +42,7 @@ def started(model, tmp_path, monkeypatch):
 
     def launched(start):
         monkeypatch.setitem(launchers.STARTERS, "local", start)
-        return launchers.launch(order(model, tmp_path), {"name": "local"}, Prompts(), Progress(shown=False))
+        return launchers.launch(job_spec(model, tmp_path), {"name": "local"}, Prompts(), Progress(shown=False))
 
     monkeypatch.setattr(progress, "STORE_PAUSE", 0.02)
     return launched
@@ -53,7 +53,7 @@ def stored_by_workers(what, settings) -> None:
     store = Store(what.results_dir / "runs")
     for cell in what.cells:
         store.describe(cell.id, cell.description())
-        store.append(cell.id, [row(sample.id) for sample, _, _ in Prompts().under(cell)])
+        store.append(cell.id, [row(sample.id) for sample, _, _ in Prompts().samples_of(cell)])
 
 
 def lines(screen: io.StringIO) -> list[str]:
@@ -63,7 +63,7 @@ def lines(screen: io.StringIO) -> list[str]:
 def test_cells_samples_and_workers_are_counted_from_the_folder(model, tmp_path):
     store = Store(tmp_path / "runs")
     one, other = cells(model)
-    first = [sample.id for sample, _, _ in Prompts().under(one)]
+    first = [sample.id for sample, _, _ in Prompts().samples_of(one)]
     store.describe(one.id, {"cell_id": one.id, "config": {}})
     store.append(one.id, [row(first[0])])
     underway = StoreProgress(store, [plan(one.model, [one, other], store, Prompts())])

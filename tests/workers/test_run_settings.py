@@ -1,4 +1,4 @@
-"""Shards and terms: what is written is understood, and what cannot be is refused."""
+"""Shards and run settings: what is written is understood, and what cannot be is refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_shard_that_is_none_is_refused(text):
 
 
 @pytest.mark.parametrize("wrong", [{"lease": 0}, {"lease": "long"}, {"batch_rows": 0}, {"deterministic": "maybe"}])
-def test_terms_that_are_none_are_refused(wrong):
+def test_settings_that_cannot_be_are_refused(wrong):
     (name,) = wrong
     with pytest.raises(UserError, match=f"{name}="):
         RunSettings.parse({**PLAIN, **wrong})

@@ -44,21 +44,21 @@ def test_the_official_cut_keeps_both_halves(most, left):
 
 def test_plain_prompts_are_the_tokenizers(tokenizer):
     sample = Sample("a", TEXT, answer_prefix="Answer:", chat=True, system="Be brief.")
-    assert PromptEncoder(tokenizer).encoded(sample) == tokenizer.encode(TEXT + "Answer:")
+    assert PromptEncoder(tokenizer).encode(sample) == tokenizer.encode(TEXT + "Answer:")
 
 
 def test_chat_prompts_are_wrapped_once(tokenizer):
     sample = Sample("a", "Who?", answer_prefix=" It was", chat=True, system="Be brief.")
-    said = tokenizer.decode(PromptEncoder(tokenizer, chat=True).encoded(sample))
+    said = tokenizer.decode(PromptEncoder(tokenizer, chat=True).encode(sample))
     assert said == f"{tokenizer.bos_token}[{DATE}]<system>Be brief.<user>Who?<assistant> It was"
-    assert tokenizer.decode(PromptEncoder(tokenizer, chat=True).encoded(replace(sample, chat=False, system=""))) == (
+    assert tokenizer.decode(PromptEncoder(tokenizer, chat=True).encode(replace(sample, chat=False, system=""))) == (
         f"{tokenizer.bos_token}Who? It was"
     )
 
 
 @pytest.mark.parametrize(("double", "count"), [(False, 1), (True, 2)])
 def test_the_beginning_of_text_stands_once_unless_asked(tokenizer, double, count):
-    tokens = PromptEncoder(tokenizer, chat=True, double_bos=double).encoded(Sample("a", "Who?", chat=True))
+    tokens = PromptEncoder(tokenizer, chat=True, double_bos=double).encode(Sample("a", "Who?", chat=True))
     assert tokens[:3].count(tokenizer.bos_token_id) == count
 
 
@@ -66,7 +66,7 @@ def test_the_beginning_of_text_stands_once_unless_asked(tokenizer, double, count
 @pytest.mark.parametrize("longest", [60, WHOLE_CONTEXT])
 def test_what_is_too_long_is_cut_to_what_the_model_can_read(tokenizer, chat, longest):
     sample = Sample("a", TEXT, max_new_tokens=20, longest=longest, chat=True)
-    tokens = PromptEncoder(tokenizer, chat=chat, context=128).encoded(sample)
+    tokens = PromptEncoder(tokenizer, chat=chat, context=128).encode(sample)
     assert len(tokens) <= min(128 - 20, longest + 30)
     assert len(tokens) >= min(128 - 20, longest) - 8
     said = tokenizer.decode(tokens, skip_special_tokens=True)
@@ -76,13 +76,13 @@ def test_what_is_too_long_is_cut_to_what_the_model_can_read(tokenizer, chat, lon
 
 def test_what_may_not_be_cut_is_left_alone(tokenizer):
     sample = Sample("a", TEXT, max_new_tokens=20)
-    assert PromptEncoder(tokenizer, context=128).encoded(sample) == tokenizer.encode(TEXT)
+    assert PromptEncoder(tokenizer, context=128).encode(sample) == tokenizer.encode(TEXT)
 
 
 def test_a_context_with_no_room_ends(tokenizer):
     """The engine refuses the prompt afterwards, with a sentence."""
     sample = Sample("a", TEXT, max_new_tokens=200, longest=WHOLE_CONTEXT)
-    assert len(PromptEncoder(tokenizer, context=128).encoded(sample)) < 10
+    assert len(PromptEncoder(tokenizer, context=128).encode(sample)) < 10
 
 
 def test_stop_texts_are_their_last_token(tokenizer):
