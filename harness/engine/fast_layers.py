@@ -1,7 +1,13 @@
-"""Fewer kernels between one attention and the next: norms and feed-forward parts of a model through torch.compile.
+"""Faster model layers outside attention: `compile_layers` on a GPU, `pack_layers` on an x86 CPU.
 
-Only parts without a state are compiled. All layers share one compiled graph for each kind of part and shape; attention,
-slots and evictions stay as they are. What comes out is the same up to the rounding of fused operations.
+`compile_layers` runs norms and feed-forward parts through torch.compile, so that fewer kernels run between one
+attention and the next. Only parts without a state are compiled. All layers share one compiled graph for each kind of
+part and shape; attention, slots and evictions stay as they are.
+
+`pack_layers` stores the weights of linear layers in oneDNN's layout. torch leaves float32 products on x86 to MKL, which
+converts the weights in every call and does not use AVX-512 on AMD's processors.
+
+Results are the same up to the rounding of fused operations and the order of sums.
 """
 
 from __future__ import annotations
@@ -22,8 +28,8 @@ def compile_layers(model: PreTrainedModel) -> str | None:
     if smallest is None:
         return f"engine.compile: nothing to compile in a model of type '{model.config.model_type}'; it runs as it is."
     try:
-        _tried(deepcopy(smallest), model)
-    except Exception as error:  # a compiler fails in more ways than can be named
+        _try_compile(deepcopy(smallest), model)
+    except Exception as error:  # a compiler can fail with any exception
         first_line = (str(error) or type(error).__name__).splitlines()[0]
         return f"engine.compile: torch.compile does not work here ({first_line}); the model runs as it is."
     for part in parts:
@@ -33,21 +39,15 @@ def compile_layers(model: PreTrainedModel) -> str | None:
 
 
 def _stateless(model: PreTrainedModel) -> Iterator[torch.nn.Module]:
-    """What stands beside attention in each layer."""
+    """All parts of each layer but attention."""
     for layer in getattr(model.get_decoder(), "layers", ()):
         yield from (part for part in layer.children() if not hasattr(part, "layer_idx"))
 
 
 @torch.inference_mode()
-def _tried(part: torch.nn.Module, model: PreTrainedModel) -> None:
+def _try_compile(part: torch.nn.Module, model: PreTrainedModel) -> None:
     part.compile()
     part(torch.zeros(1, 2, model.config.get_text_config().hidden_size, dtype=model.dtype, device=model.device))
-
-
-# Faster products on a processor: a model's linear layers with weights laid out once, as oneDNN reads them.
-#
-# torch leaves float32 products on x86 to MKL, which lays the weights out anew in every call and does not use AVX-512 on
-# AMD's processors. What comes out is the same up to the order of sums.
 
 
 class PackedLinear(nn.Module):
@@ -69,37 +69,37 @@ class PackedLinear(nn.Module):
         return made
 
     def extra_repr(self) -> str:
-        """Its two widths."""
+        """Number of input and output features, for ``print(model)``."""
         return f"in_features={self.in_features}, out_features={self.out_features}"
 
 
 def pack_layers(model: PreTrainedModel) -> int:
     """Pack the linear layers of a model's decoder layers in place, where that is possible. How many were packed.
 
-    Possible are float32 weights on an x86 processor, under a torch that has MKL and oneDNN. The output head stays: it
-    may share its weights with the embedding.
+    That needs float32 weights on an x86 CPU, and a torch with MKL and oneDNN. The output head is not packed: it may
+    share its weights with the embedding.
     """
-    if not _possible():
+    if not _can_pack():
         return 0
     count = 0
-    for parent, name, layer in _layers(model):  # one at a time, so that one layer at most is there twice
+    for parent, name, layer in _packable_layers(model):  # one at a time, so that at most one layer is in memory twice
         setattr(parent, name, PackedLinear(layer))
         count += 1
     return count
 
 
-def _possible() -> bool:
-    asked = torch.ops.mkldnn  # the two operations that torch's own compiler calls; another torch may not have them
+def _can_pack() -> bool:
+    ops = torch.ops.mkldnn  # operations that torch's own compiler calls; other versions of torch may not have them
     return (
         torch._C.has_mkl
         and torch._C._has_mkldnn
-        and hasattr(asked, "_reorder_linear_weight")
-        and hasattr(asked, "_linear_pointwise")
+        and hasattr(ops, "_reorder_linear_weight")
+        and hasattr(ops, "_linear_pointwise")
     )
 
 
-def _layers(model: PreTrainedModel) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
-    """Plain linear layers in float32 on the processor, with the modules that hold them and their names there."""
+def _packable_layers(model: PreTrainedModel) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
+    """Plain linear layers in float32 on the CPU, with the modules that hold them and their names there."""
     for decoder_layer in getattr(model.get_decoder(), "layers", ()):
         for parent in decoder_layer.modules():
             for name, layer in list(parent.named_children()):

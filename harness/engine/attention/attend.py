@@ -1,4 +1,4 @@
-"""Attention over slots: the output for the model, and exactly the statistics that policies asked for."""
+"""Attention over slots: the output for the model, and the attention statistics that policies read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch import Tensor
 from harness.engine.attention.mask import AttentionMask
 from policies.view import AttentionRows
 
-ROWS_PER_TILE = 64  # query rows whose probabilities exist at one time
-NUMBERS_PER_TILE = 2**19  # on a processor: a tile of so many fp32 numbers stays in its cache
+ROWS_PER_TILE = 64  # at most so many query rows have their probabilities in memory at one time
+NUMBERS_PER_TILE = 2**19  # on a CPU: a tile of so many fp32 numbers stays in the processor's cache
 
 
 def _grouped(query: Tensor, heads: int) -> Tensor:
@@ -24,7 +24,7 @@ def _grouped(query: Tensor, heads: int) -> Tensor:
 
 
 def _capped(logits: Tensor, softcap: float | None) -> Tensor:
-    """Gemma 2's tanh cap; unchanged for everyone else."""
+    """Gemma 2's tanh cap; unchanged for all other models."""
     return logits if softcap is None else softcap * torch.tanh(logits / softcap)
 
 
@@ -57,9 +57,9 @@ def attend(
 def attend_with_weights(
     query: Tensor, keys: Tensor, values: Tensor, mask: AttentionMask, scaling: float, softcap: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """As `attend` for a single token, and what each slot received of it: (R, H, G, N), nothing from padding. fp32.
+    """As `attend` for a single token, and its probabilities (R, H, G, N) fp32, zero where the token is padding.
 
-    On a processor that costs what the fused kernel does, and the statistics of a pass need not read the keys again.
+    On a CPU that costs what the fused kernel does, and the statistics of the pass need not read the keys again.
     """
     rows, query_heads, _, width = query.shape
     heads = keys.shape[1]
@@ -89,8 +89,10 @@ def _probabilities(
     scaling: float,
     softcap: float | None,
 ) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Tiles of the chunk's last rows with their probabilities: batch rows r, query rows t, and (r, H, G, t, n) fp32
-    over the first n slots, behind which nothing is visible to the tile."""
+    """The probabilities of the chunk's last query rows, tile by tile: rows r, query rows t, and (r, H, G, t, n) fp32.
+
+    n: slots up to the last one that the tile sees.
+    """
     count, heads, slots, _ = keys.shape
     chunk = query.shape[2]
     first = _first_of(last_rows, chunk)
@@ -99,14 +101,14 @@ def _probabilities(
     at_once = max(1, NUMBERS_PER_TILE // (query.shape[1] * wide * slots)) if keys.device.type == "cpu" else count
     for begin in range(0, count, at_once):
         rows = slice(begin, min(begin + at_once, count))
-        transposed = keys[rows].float().flatten(0, 1).mT  # once, should that take a copy
+        transposed = keys[rows].float().flatten(0, 1).mT  # once, in case it takes a copy
         for start in range(first, chunk, ROWS_PER_TILE):
             tile = slice(start, min(start + ROWS_PER_TILE, chunk))
             near = mask.reach(tile)
-            asking = grouped[rows, :, :, tile].float()
-            products = asking.flatten(2, 3).flatten(0, 1) @ transposed[..., :near]
+            queries = grouped[rows, :, :, tile].float()
+            products = queries.flatten(2, 3).flatten(0, 1) @ transposed[..., :near]
             logits = _capped(products.mul_(scaling), softcap)
-            logits = logits.view(*asking.shape[:4], near)
+            logits = logits.view(*queries.shape[:4], near)
             mask.hide(logits, rows, tile)
             yield rows, tile, logits.softmax(-1)
 

@@ -15,7 +15,10 @@ from policies.view import AttentionRows
 
 @dataclass(frozen=True)
 class AttentionStatistics:
-    """`policies.view.Attention` over some rows of a pass. Policies over the same rows share what is ``computed``."""
+    """`policies.view.Attention` over some rows of a pass. What is ``computed`` is shared.
+
+    `policies.view.Attention` says what each statistic is; the docstrings here give shapes.
+    """
 
     fetch: Callable[[], Tensor]  # the queries (R, H·G, m, D), put together on first use
     keys: Tensor  # (R, H, N, D)

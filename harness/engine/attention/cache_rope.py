@@ -1,8 +1,8 @@
 """Positions inside the cache (policies.md 1.5, rope="cache"): slot j, in order of the text, is rotated as position j.
 
-Keys are stored unrotated, because rotating them again after every eviction would pile up rounding. To get them that
-way from an unchanged model, every token is fed at position 0, where its rotation is the identity; queries and keys are
-then rotated here, exactly, from the model's own table.
+Keys are stored unrotated, because rotating them again after every eviction would accumulate rounding. To get them
+unrotated from an unchanged model, every token is fed at position 0, where the rotation is the identity. Queries and
+keys are then rotated here, exactly, from the model's own table.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class CacheRope:
         self.cos, self.sin = cos[0], sin[0]
 
     def rotate(self, vectors: Tensor, index: Tensor) -> Tensor:
-        """``vectors`` (…, D) as they stand at ``index`` (…), in the halves convention of transformers."""
+        """``vectors`` (…, D) rotated by ``index`` (…), in the halves convention of transformers."""
         cos, sin = self.cos[index], self.sin[index]
         first, second = vectors.float().chunk(2, dim=-1)
         turned: Tensor = vectors.float() * cos + torch.cat([-second, first], -1) * sin
@@ -40,6 +40,6 @@ class CacheRope:
 
 
 def ranks(positions: Tensor) -> Tensor:
-    """(R, H, N) int64: each filled slot's index in the order of the text; empty slots get what comes behind."""
+    """(R, H, N) int64: each filled slot's index in the order of the text; empty slots come after all filled ones."""
     far = torch.iinfo(positions.dtype).max
     return torch.where(positions >= 0, positions, far).argsort(-1).argsort(-1)

@@ -1,5 +1,7 @@
-"""Who may see what in one pass: every filled slot, and the chunk causally. Masks are made by the tile, never whole for
-long prompts."""
+"""The attention mask of one pass: every filled slot is visible, and the chunk causally.
+
+Masks are made tile by tile, never whole for long prompts.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class AttentionMask:
-    """A pass's visibility over slots and chunk, (R, 1 or H, m, fill + m) when written out.
+    """What each query row of a pass may attend to, over slots and chunk: (R, 1 or H, m, fill + m) when written out.
 
-    A row that is padding sees only itself, for a softmax over nothing is not a number. ``explicit`` replaces the rule
-    where more is hidden than it says.
+    A query row that is padding sees only itself, because a softmax over nothing is not a number. ``explicit`` replaces
+    the rule where more is hidden than it says.
     """
 
     valid: Tensor  # (R, m) bool: tokens, not padding
@@ -25,7 +27,7 @@ class AttentionMask:
 
     @property
     def chunk(self) -> int:
-        """m."""
+        """m: tokens of the chunk."""
         return self.valid.shape[1]
 
     @property
@@ -35,36 +37,36 @@ class AttentionMask:
 
     @property
     def slots(self) -> int:
-        """fill + m."""
+        """fill + m: slots and chunk together."""
         return self.fill + self.chunk if self.explicit is None else self.explicit.shape[-1]
 
     def rows(self, tile: slice) -> Tensor:
         """(R or 1, 1 or H, tile, fill + m) bool, for these query rows."""
         if self.explicit is not None:
             return self.explicit[:, :, tile]
-        asking, arriving = self._places(tile)
-        causal = arriving <= asking
+        query_index, key_index = self._indices(tile)
+        causal = key_index <= query_index
         if self.plain:
-            return torch.cat([causal.new_ones(len(asking), self.fill), causal], -1)[None, None]
-        chunk = self.valid[:, None, :] & causal | (arriving == asking)
+            return torch.cat([causal.new_ones(len(query_index), self.fill), causal], -1)[None, None]
+        chunk = self.valid[:, None, :] & causal | (key_index == query_index)
         slots = self.filled.unsqueeze(2) & self.valid[:, None, tile, None]
         return torch.cat([slots, chunk.unsqueeze(1).expand(-1, slots.shape[1], -1, -1)], -1)
 
-    def _places(self, tile: slice) -> tuple[Tensor, Tensor]:
-        """Within the chunk: of these query rows (t, 1), and of what arrives (m,)."""
+    def _indices(self, tile: slice) -> tuple[Tensor, Tensor]:
+        """Indices within the chunk: of these query rows (t, 1), and of all tokens of the chunk (m,)."""
         start, stop, _ = tile.indices(self.chunk)
-        arriving = torch.arange(self.chunk, device=self.valid.device)
-        return arriving[start:stop].unsqueeze(-1), arriving
+        key_index = torch.arange(self.chunk, device=self.valid.device)
+        return key_index[start:stop].unsqueeze(-1), key_index
 
     def hide(self, logits: Tensor, rows: slice, tile: slice) -> None:
-        """Set what these query rows may not see to -inf, in place. ``logits``: (r, H, G, t, n), the first n slots."""
+        """Set logits that these query rows may not see to -inf, in place: (r, H, G, t, n), the first n slots."""
         if not self.plain:
             seen = self.rows(tile)
             seen = seen if len(seen) == 1 else seen[rows]
             logits.masked_fill_(~seen[..., : logits.shape[-1]].unsqueeze(2), -torch.inf)
         elif tile.stop - tile.start > 1 or tile.stop < self.chunk:  # the newest token sees everything
-            asking, arriving = self._places(tile)
-            later = arriving[: logits.shape[-1] - self.fill] > asking
+            query_index, key_index = self._indices(tile)
+            later = key_index[: logits.shape[-1] - self.fill] > query_index
             logits[..., self.fill :].masked_fill_(later, -torch.inf)
 
     def reach(self, tile: slice) -> int:
@@ -98,7 +100,7 @@ class AttentionMask:
         return self.newest.sum(-1)
 
     def in_layers(self, layers: int) -> AttentionMask:
-        """The same in each of so many layers, taken for rows: (R · L, …)."""
+        """The mask of a batch whose rows are repeated for each of so many layers: (R · L, …)."""
         known: dict[int, AttentionMask] = self._in_layers
         if layers not in known:
             known[layers] = AttentionMask(in_layers(self.valid, layers), in_layers(self.filled, layers), self.plain)
@@ -110,18 +112,18 @@ class AttentionMask:
 
     @cached_property
     def _masks(self) -> dict[tuple[int, torch.dtype], Tensor]:
-        return {}  # all layers of a pass add the same mask
+        return {}  # by group size and type: all layers of a pass add the same mask
 
     def hiding(self, hidden: Tensor) -> AttentionMask:
-        """The same without what is hidden, (R, H, 1 or m, fill + m) bool."""
+        """This mask with more slots hidden: ``hidden`` (R, H, 1 or m, fill + m) bool."""
         return replace(self, plain=False, explicit=self.rows(slice(None)) & ~hidden)
 
     def of(self, rows: slice | Tensor) -> AttentionMask:
-        """For these rows."""
+        """The mask of these rows of the batch."""
         explicit = None if self.explicit is None else self.explicit.expand(len(self.valid), -1, -1, -1)[rows]
         return AttentionMask(self.valid[rows], self.filled[rows], self.plain, explicit)
 
 
 def in_layers(by_row: Tensor, layers: int) -> Tensor:
-    """(R, …) to (R · L, …): the same in all layers."""
+    """(R, …) to (R · L, …): each row repeated for so many layers."""
     return by_row.unsqueeze(1).expand(-1, layers, *by_row.shape[1:]).flatten(0, 1)

@@ -30,18 +30,18 @@ def _logits(
 ):  # fmt: skip
     """(rows, columns) fp32 of one query head, -inf where hidden. The pointers stand at its batch row and head."""
     depth = tl.arange(0, padded)
-    asks, exists = rows < chunk, columns < slots
+    is_query, exists = rows < chunk, columns < slots
     at_rows, at_columns = rows.to(tl.int64), columns.to(tl.int64)  # a long prompt's offsets go beyond 31 bits
-    q = tl.load(query + at_rows[:, None] * q_row + depth[None, :], asks[:, None] & (depth < width)[None, :], 0.0)
+    q = tl.load(query + at_rows[:, None] * q_row + depth[None, :], is_query[:, None] & (depth < width)[None, :], 0.0)
     k = tl.load(keys + at_columns[None, :] * k_slot + depth[:, None], exists[None, :] & (depth < width)[:, None], 0.0)
     logits = tl.dot(q, k, input_precision="ieee") * scaling
     if capped:
         logits = softcap * (1 - 2 / (tl.exp(2 * logits / softcap) + 1))
     if written:
         place = at_rows[:, None] * e_row + at_columns[None, :] * e_slot
-        seen = tl.load(explicit + place, asks[:, None] & exists[None, :], 0) != 0
+        seen = tl.load(explicit + place, is_query[:, None] & exists[None, :], 0) != 0
     else:  # as in AttentionMask.rows
-        is_text = tl.load(valid + rows, asks, 0) != 0
+        is_text = tl.load(valid + rows, is_query, 0) != 0
         arriving = columns - fill
         arrives = (arriving >= 0) & exists
         in_use = tl.load(filled + columns * f_slot, columns < fill, 0) != 0
@@ -61,10 +61,10 @@ def _normalisers(
 ):  # fmt: skip
     """log sum exp of each query row from ``first`` on: ``out`` (R, H·G, m)."""
     place = tl.program_id(1).to(tl.int64)
-    one, asking = place // (heads * group), place % (heads * group)
-    head = asking // group
+    one, query_head = place // (heads * group), place % (heads * group)
+    head = query_head // group
     rows = first + tl.program_id(0) * tall + tl.arange(0, tall)
-    query += one * q_one + asking * q_head
+    query += one * q_one + query_head * q_head
     keys += one * k_one + head * k_head
     filled += one * f_one + head * f_head
     explicit += one * e_one + head * e_head
@@ -96,10 +96,10 @@ def _column_sums(
 ):  # fmt: skip
     """What one tile of slots receives from one query head: ``out`` (R, H·G, N)."""
     place = tl.program_id(1).to(tl.int64)
-    one, asking = place // (heads * group), place % (heads * group)
-    head = asking // group
+    one, query_head = place // (heads * group), place % (heads * group)
+    head = query_head // group
     columns = tl.program_id(0) * wide + tl.arange(0, wide)
-    query += one * q_one + asking * q_head
+    query += one * q_one + query_head * q_head
     keys += one * k_one + head * k_head
     filled += one * f_one + head * f_head
     explicit += one * e_one + head * e_head
@@ -139,22 +139,22 @@ def _strongest(
     for start in range(first, chunk, tall):
         rows = start + tl.arange(0, tall)
         best = tl.zeros((tall, wide), tl.float32)
-        for asking in range(0, heads * group):
-            head = asking // group
+        for query_head in range(0, heads * group):
+            head = query_head // group
             logits = _logits(
-                query + one * q_one + asking * q_head, keys + one * k_one + head * k_head,
+                query + one * q_one + query_head * q_head, keys + one * k_one + head * k_head,
                 filled + one * f_one + head * f_head, valid, explicit + one * e_one + head * e_head,
                 rows, columns, chunk, slots, fill, q_row, k_slot, f_slot, e_row, e_slot, scaling, softcap,
                 width, padded, written, capped,
             )  # fmt: skip
-            normaliser = tl.load(lse + (one * heads * group + asking) * chunk + rows, rows < chunk, 0.0)
+            normaliser = tl.load(lse + (one * heads * group + query_head) * chunk + rows, rows < chunk, 0.0)
             best = tl.maximum(best, tl.exp(logits - normaliser[:, None]), propagate_nan=tl.PropagateNan.ALL)
         counts = (tl.load(valid + rows, rows < chunk, 0) != 0)[:, None]
         sums += tl.sum(tl.where(counts, best, 0.0), 0)
     tl.store(out + one * slots + columns, sums, columns < slots)
 
 
-class _Pass:
+class _KernelPass:
     """One pass's tensors as the kernels take them, and its normalisers."""
 
     def __init__(
@@ -163,7 +163,7 @@ class _Pass:
         count, heads, self.slots, width = keys.shape
         self.chunk, self.first = query.shape[2], first
         self.heads = query.shape[1]
-        query, keys = _rows_whole(query), _rows_whole(keys)
+        query, keys = _rows_contiguous(query), _rows_contiguous(keys)
         filled = mask.filled.view(torch.uint8).expand(count, heads, -1)
         self.valid = mask.valid.contiguous().view(torch.uint8)
         explicit = self.valid if mask.explicit is None else mask.explicit.view(torch.uint8)
@@ -187,7 +187,7 @@ class _Pass:
             )
 
 
-def _rows_whole(vectors: Tensor) -> Tensor:
+def _rows_contiguous(vectors: Tensor) -> Tensor:
     return vectors if vectors.stride(-1) == 1 else vectors.contiguous()
 
 
@@ -201,7 +201,7 @@ def column_sums(
     counted: Tensor | None,
 ) -> Tensor:
     """As `harness.engine.attention.attend.column_sums`, from query row ``first`` on. Returns (R, H, G, N) fp32."""
-    work = _Pass(query, keys, mask, first, scaling, softcap)
+    work = _KernelPass(query, keys, mask, first, scaling, softcap)
     out = torch.empty(work.count, work.heads, work.slots, dtype=torch.float32, device=keys.device)
     count, heads = keys.shape[:2]
     chosen = work.valid if counted is None else counted.view(torch.uint8)
@@ -218,7 +218,7 @@ def strongest_head(
     query: Tensor, keys: Tensor, mask: AttentionMask, first: int, scaling: float, softcap: float | None
 ) -> Tensor:
     """As `harness.engine.attention.attend.strongest_head`, from query row ``first`` on. Returns (R, N) fp32."""
-    work = _Pass(query, keys, mask, first, scaling, softcap)
+    work = _KernelPass(query, keys, mask, first, scaling, softcap)
     out = torch.empty(work.count, work.slots, dtype=torch.float32, device=keys.device)
     with torch.cuda.device_of(keys):
         _strongest[(work.columns, work.count)](

@@ -219,9 +219,9 @@ class Batch:
 
     def count_kept(self, kept: Tensor, positions: Tensor) -> None:
         """After a layer's selection: add one for each token that some head keeps. Shapes (R, H, fill + m)."""
-        places = torch.where(kept & (positions >= 0), positions, self.fed.shape[1]).long().flatten(1)
+        by_token = torch.where(kept & (positions >= 0), positions, self.fed.shape[1]).long().flatten(1)
         held = torch.zeros(len(self.rows), self.fed.shape[1] + 1, dtype=torch.bool, device=self.device)
-        self.kept_before += held.scatter_(1, places, True)[:, :-1]
+        self.kept_before += held.scatter_(1, by_token, True)[:, :-1]
 
     def lengths_of(self, group: Group, layers: int = 1) -> tuple[int, ...]:
         """Tokens that each row of a group was fed, repeated for so many layers."""

@@ -63,7 +63,7 @@ class Feed:
         return AttentionMask(self.valid, filled, plain=no_slot_is_empty and self.is_even)
 
     def of(self, rows: Sequence[int]) -> Feed:
-        """The same tokens for these rows, in this order; a row may be named again."""
+        """The same tokens for these rows, in this order; a row may be given twice."""
         widths = tuple(self.widths[row] for row in rows)
         index = torch.tensor(rows, device=self.tokens.device)
         return Feed(self.tokens[index], self.positions[index], widths)

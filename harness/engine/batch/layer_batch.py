@@ -168,7 +168,7 @@ class LayerBatch:
         return in_layers(by_row, self.layers)
 
     def _each(self, numbers: Iterable[Number]) -> tuple[Number, ...]:
-        """By row of all layers."""
+        """Numbers of the batch's rows, repeated for the rows of all layers."""
         return tuple(number for number in numbers for _ in range(self.layers))
 
     def _by_row(self, numbers: Tensor) -> Tensor:

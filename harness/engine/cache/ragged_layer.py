@@ -105,7 +105,7 @@ class RaggedLayer(CacheLayerMixin):
         self.states = {key: _packed(packed, key.rows.stop - key.rows.start) for key, packed in parts.items()}
 
     def append(self, chunk_positions: Tensor, states: States) -> None:
-        """Keep everything, padding aside."""
+        """Keep everything but padding."""
         chunk = chunk_positions.unsqueeze(1).expand(-1, self.counts.shape[1], -1)
         kept = torch.cat([self.slot_positions, chunk], -1) >= 0
         self.evict(kept, self.counts, 0, chunk_positions, states)

@@ -130,7 +130,7 @@ class SlotLayer(CacheLayerMixin):
         return self.states[key][:, :, : self.fill]
 
     def attended(self) -> tuple[Tensor, Tensor]:
-        """Keys and values (R, H, fill + m, D) as `update` returned them for the chunk at hand."""
+        """Keys and values (R, H, fill + m, D) as `update` returned them for the current chunk."""
         if self.fill == 0:
             return self.chunk_keys, self.chunk_values
         stop = self.fill + self.chunk_keys.shape[2]

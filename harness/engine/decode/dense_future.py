@@ -49,7 +49,7 @@ class Recorder:
         self.lengths: list[list[int]] = []  # per pass: tokens that each row has read
 
     def attended(self, work: LayerPass) -> None:
-        """One layer of one pass."""
+        """Record what the tokens receive in one layer of one pass."""
         received = work.attention_of(slice(0, len(work.batch.rows))).received("all")
         length = work.batch.fed.shape[1]
         position = torch.where(work.positions >= 0, work.positions, length).long()
@@ -60,7 +60,7 @@ class Recorder:
         """Nothing is evicted in a dense run."""
 
     def predicted(self, batch: Batch, logits: Tensor) -> None:
-        """A pass is over. Logits are not needed."""
+        """After a pass: note how many tokens each row has read."""
         self.lengths.append(list(batch.lengths))
 
     def future(self) -> dict[int, Tensor]:
