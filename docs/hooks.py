@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -33,19 +33,32 @@ def on_pre_build(config: Any) -> None:
 
 
 def undocumented(root: Path) -> list[str]:
-    """``file:name`` of everything public in the packages that has no docstring."""
-    missing = []
-    for package in PACKAGES:
-        for file in sorted((root / package).rglob("*.py")):
-            place = file.relative_to(root).as_posix()
-            missing += [f"{place}:{name}" for name in _without_docstring(ast.parse(file.read_text(encoding="utf-8")))]
-    return missing
+    """``file:name`` of everything public in the packages that has no docstring.
+
+    Methods of a protocol are described there: classes that implement them need not repeat it.
+    """
+    trees = {
+        file.relative_to(root).as_posix(): ast.parse(file.read_text(encoding="utf-8"))
+        for package in PACKAGES
+        for file in sorted((root / package).rglob("*.py"))
+    }
+    described = {name for tree in trees.values() for name in _methods_of_protocols(tree)}
+    return [f"{place}:{name}" for place, tree in trees.items() for name in _without_docstring(tree, described)]
 
 
-def _without_docstring(scope: ast.Module | ast.ClassDef, before: str = "") -> Iterator[str]:
+def _methods_of_protocols(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(base).startswith("Protocol") for base in node.bases):
+            yield from (
+                each.name for each in node.body if isinstance(each, ast.FunctionDef) and ast.get_docstring(each)
+            )
+
+
+def _without_docstring(scope: ast.Module | ast.ClassDef, described: Set[str], before: str = "") -> Iterator[str]:
     for node in scope.body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
-            if not ast.get_docstring(node):
+            implements = isinstance(scope, ast.ClassDef) and node.name in described
+            if not ast.get_docstring(node) and not implements:
                 yield before + node.name
             if isinstance(node, ast.ClassDef):
-                yield from _without_docstring(node, f"{before}{node.name}.")
+                yield from _without_docstring(node, described, f"{before}{node.name}.")
