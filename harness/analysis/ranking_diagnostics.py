@@ -176,7 +176,7 @@ class RankWatcher:
         self.rows: list[tuple[object, ...]] = []
 
     def attended(self, work: LayerPass) -> None:
-        """Score the slots as `settle` is about to: after the state has been brought up to date."""
+        """Score the slots as `harness.engine.batch.evict.evict` is about to: with the policy's state of this pass."""
         batch, group = work.batch, work.batch.groups[0]
         scorer = group.policy.scorer
         if scorer is None or not any(batch.over(group)):

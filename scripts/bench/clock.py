@@ -10,7 +10,7 @@ import torch
 
 
 def seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Of one call, its kernels included."""
+    """Seconds of one call, its kernels included."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     started = time.perf_counter()

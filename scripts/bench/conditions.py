@@ -1,4 +1,4 @@
-"""Under which conditions a run of the benchmarks measures."""
+"""The conditions under which a run of the benchmarks measures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Bench:
 
     @property
     def target(self) -> torch.device:
-        """Where it runs."""
+        """The device it runs on."""
         return torch.device(self.device)
 
     def policies(self) -> tuple[str, ...]:

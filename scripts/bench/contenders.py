@@ -39,7 +39,7 @@ def prompt(length: int, vocabulary: int, seed: int = 0) -> list[int]:
 
 
 def as_runs_have_it(model: PreTrainedModel) -> PreTrainedModel:
-    """On a processor a copy with packed layers, where they can be packed; elsewhere the model itself."""
+    """The model as a run prepares it: on a CPU a copy with packed layers, where they can be packed."""
     if model.device.type != "cpu":
         return model
     copy = deepcopy(model)
@@ -47,7 +47,7 @@ def as_runs_have_it(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def engine_as_runs_have_it(model: PreTrainedModel) -> Engine:
-    """Over a model of `as_runs_have_it`: on a GPU steady passes are recorded."""
+    """An engine over a model of `as_runs_have_it`; on a GPU steady passes are recorded as CUDA graphs."""
     return Engine(model, graphs=CudaGraphRunner(on_gpu()) if model.device.type == "cuda" else None)
 
 

@@ -1,4 +1,4 @@
-"""The straightforward loop: what anyone would write with transformers for KeyDiff in blocks. One sample, one policy.
+"""The straightforward loop that one would write with transformers for KeyDiff in blocks. One sample, one policy.
 
 A `DynamicCache`, the model's own attention, and after each block a top-k and a gather in every layer. It keeps no
 ledger, breaks ties as topk pleases, and takes one row.
@@ -64,13 +64,13 @@ class Still(CacheLayerMixin):
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
-        """The slots, whatever came."""
+        """The slots; the new keys and values are ignored."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         return self.keys, self.values
 
     def get_seq_length(self) -> int:
-        """What is not the chunk: a number that nobody uses."""
+        """Slots before the chunk; transformers asks for it and makes no use of it here."""
         return self.slots
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:

@@ -38,7 +38,7 @@ class PeakCase:
     new_tokens: int = 8
 
     def rows(self, vocabulary: int) -> list[Request]:
-        """As a sweep would ask for them."""
+        """The requests that a sweep would make."""
         texts = [prompt(self.tokens, vocabulary, seed) for seed in range(self.samples)]
         return [
             Request(text, preset(name), budget, self.new_tokens)

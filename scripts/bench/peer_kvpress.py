@@ -1,6 +1,6 @@
 """kvpress on the same prompt, run by the interpreter of an environment that has it (it pins an older transformers).
 
-Stands alone: that environment has no kvreplica. Reads its orders as JSON, prints seconds as JSON.
+Stands alone: that environment has no kvreplica. Reads its settings as JSON, prints seconds as JSON.
 """
 
 from __future__ import annotations

@@ -148,7 +148,9 @@ def _sweep(bench: Bench, names: tuple[str, ...], regime: str) -> Line:
 def memory(bench: Bench) -> list[Line]:
     """Peaks of whole runs beside what is planned for them, megabytes without the weights."""
     dtype = str(bench.dtype)[6:]
-    one = PeakCase(bench.shape, dtype, bench.device, "blocked", bench.tokens, bench.block, ("keydiff",), (bench.budget,), 1)
+    one = PeakCase(
+        bench.shape, dtype, bench.device, "blocked", bench.tokens, bench.block, ("keydiff",), (bench.budget,), 1
+    )
     cases = {
         f"{bench.shape}: keydiff, one row": one,
         f"{bench.shape}: h2o, one row": replace(one, policies=("h2o",)),

@@ -1,4 +1,4 @@
-"""Models by size, with random weights: time does not depend on what they say."""
+"""Models by size, with random weights: time does not depend on their text."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def build(name: str, dtype: torch.dtype, device: str) -> PreTrainedModel:
 
 
 def work_of(config: Any) -> Work:
-    """Multiply-adds count two."""
+    """A multiply-add counts two."""
     queries, heads = config.num_attention_heads, config.num_key_value_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // queries
     projections = (

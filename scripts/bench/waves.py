@@ -1,4 +1,4 @@
-"""Decode of rows that end at different times: in waves, whose rows take places of finished ones, and batch by batch."""
+"""Decode of rows that end at different times: by continuous batching in waves, and batch by batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TYPICAL, LONGEST = 24, 160  # new tokens: lengths are spread as those of worked 
 
 
 def waves(bench: Bench) -> list[Line]:
-    """Short prompts and answers of 1 to 160 tokens on eight places."""
+    """Short prompts and answers of 1 to 160 tokens, eight rows at a time."""
     model = as_runs_have_it(build(bench.shape, bench.dtype, bench.device))
     engine, prompting = engine_as_runs_have_it(model), Prompting("blocked", 128)
     draw = random.Random(0)
@@ -58,6 +58,6 @@ class _Counting(Engine):
     steps = 0
 
     def step(self, batch: Batch, pieces: Sequence[Sequence[int]]) -> Tensor:
-        """One more."""
+        """Count the step and run it."""
         self.steps += 1
         return super().step(batch, pieces)

@@ -1,1 +1,1 @@
-"""What the papers' methods cost on the machine at hand: times, cache memory and counted operations."""
+"""What the papers' methods cost on this machine: times, cache memory and counted operations."""

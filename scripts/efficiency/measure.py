@@ -1,5 +1,4 @@
-"""Rows: every case in every round, medians with the smallest and the largest time; counts once, for they do not "
-"vary."""
+"""Lines of the table: every case in every round, medians with the smallest and largest time; operations counted once."""
 
 from __future__ import annotations
 

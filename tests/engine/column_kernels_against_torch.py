@@ -19,7 +19,7 @@ def inputs():
 
 
 def mask(kind):
-    """The sights that the engine builds, by kind."""
+    """The attention masks that the engine builds, by kind."""
     valid = torch.ones(R, M, dtype=torch.bool, device=DEVICE)
     filled = torch.ones(R, 1, N - M, dtype=torch.bool, device=DEVICE)
     if kind in ("padded", "hiding"):
@@ -34,7 +34,7 @@ def mask(kind):
 
 
 def plain(monkeypatch, statistic, *arguments, **more):
-    """The same by plain torch, wherever the tensors lie."""
+    """The same by plain torch, on any device."""
     with monkeypatch.context() as patch:
         patch.setattr(attend, "has_kernels", lambda device: False)
         return statistic(*arguments, **more)

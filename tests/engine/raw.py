@@ -1,4 +1,4 @@
-"""The engine's own path over raw tensors: cache, attention and settling of one layer, without a model."""
+"""The engine's own path over raw tensors: cache, attention and eviction of one layer, without a model."""
 
 from __future__ import annotations
 

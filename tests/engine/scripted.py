@@ -1,4 +1,4 @@
-"""Chunks whose attention is given, for the worked examples."""
+"""Chunks with prescribed attention, for the worked examples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reference import cases
 def scripted(rows: Sequence[object], heads: int = 1) -> list[Chunk]:
     """Per chunk (H·G, m, n) probabilities, one column per token read so far; see `reference.cases.scripted`.
 
-    Over what is still cached, attention is the given row renormalised.
+    Over what is still cached, attention is the prescribed row, renormalised.
     """
     chunks = cases.scripted([np.array(block, dtype=float) for block in rows], H=heads)
     scale = chunks[0][0].shape[-1] ** 0.5  # the engine divides logits by the square root of the width

@@ -1,4 +1,4 @@
-"""A watcher that notes what every pass leaves behind, and every policy that the catalogue's tests run."""
+"""A watcher that records the survivors of every pass, and the policies that the catalogue's tests run."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class Survivors:
     layers: list[list[list[int]]] = field(default_factory=list)
 
     def attended(self, work) -> None:
-        """Nothing is noted before eviction."""
+        """Nothing is recorded before eviction."""
 
     def evicted(self, work) -> None:
-        """One layer."""
+        """Record the positions that one layer holds."""
         self.layers.append([sorted(head[head >= 0].tolist()) for head in work.layer.slot_positions[0]])
 
     def predicted(self, batch, logits: Tensor) -> None:
-        """One pass."""
+        """Record the logits of one pass."""
         self.held.append(self.layers)
         self.logits.append(logits.clone())
         self.layers = []

@@ -1,8 +1,7 @@
-"""A stand-in for a CUDA graph on a processor: the operations of a pass, noted one by one and done again.
+"""A stand-in for a CUDA graph on a CPU: the operations of a pass, recorded one by one and run again.
 
-It freezes what a graph freezes: every number of the host, and the place of every tensor. And it refuses what a graph
-refuses: to look at a tensor's content, and to make a tensor of the host's numbers.
-``tolist`` escapes it on a processor.
+It freezes what a graph freezes: every host number, and the memory of every tensor. It refuses what a graph refuses: to
+read a tensor's content on the host, and to make a tensor of host numbers. It cannot see ``tolist`` on a CPU.
 """
 
 from __future__ import annotations
@@ -12,33 +11,33 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 ASKS_THE_DEVICE = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal", "aten::item"}
-PICKS = {"aten::index", "aten::index_put_", "aten::index_put"}
+INDEXES = {"aten::index", "aten::index_put_", "aten::index_put"}
 COMES_FROM_THE_HOST = {"aten::lift_fresh", "aten::lift", "aten::lift_fresh_copy"}
 
 
 class Tape(TorchDispatchMode):
-    """Notes what is done while it is switched on."""
+    """Records the operations that run while it is active."""
 
     def __init__(self):
         super().__init__()
-        self.noted = []
+        self.recorded = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = func.name().split(".")[0]
-        if name in ASKS_THE_DEVICE | COMES_FROM_THE_HOST or (name in PICKS and picks_by_mask(args[1])):
+        if name in ASKS_THE_DEVICE | COMES_FROM_THE_HOST or (name in INDEXES and picks_by_mask(args[1])):
             raise RuntimeError(f"operation not permitted when stream is capturing: {name}")
         if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
             with self:
                 return func.decompose(*args, **kwargs)
         made = func(*args, **kwargs)
         if not is_view(func):
-            self.noted.append((func, args, kwargs, made))
+            self.recorded.append((func, args, kwargs, made))
         return made
 
     def play(self):
-        """Everything once more, in the same places."""
-        for func, args, kwargs, made in self.noted:
+        """Run everything once more, into the same tensors."""
+        for func, args, kwargs, made in self.recorded:
             again = func(*args, **kwargs)
             if not writes(func):
                 for place, number in zip(tree_leaves(made), tree_leaves(again), strict=True):
@@ -47,7 +46,7 @@ class Tape(TorchDispatchMode):
 
 
 def picks_by_mask(indices):
-    """How many a mask picks is known on the device only."""
+    """Whether the number of picked elements is known on the device only."""
     return any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in indices)
 
 
@@ -56,7 +55,7 @@ def is_view(func):
 
 
 def writes(func):
-    return any(given.alias_info is not None and given.alias_info.is_write for given in func._schema.arguments)
+    return any(argument.alias_info is not None and argument.alias_info.is_write for argument in func._schema.arguments)
 
 
 def record(compute):

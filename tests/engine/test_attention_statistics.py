@@ -63,9 +63,9 @@ def test_a_single_token_keeps_weights_gives_output_and_sums_of_the_other_ways(in
     filled[1, :, 20:40] = kind == "plain"
     valid[2] = kind != "waiting"
     mask = AttentionMask(valid, filled, plain=kind == "plain")
-    given = query[:, :, -1:], keys, values, mask, 0.3, softcap
-    output, received = attend_with_weights(*given)
-    assert torch.allclose(output, attend(*given), atol=1e-5)
+    inputs = query[:, :, -1:], keys, values, mask, 0.3, softcap
+    output, received = attend_with_weights(*inputs)
+    assert torch.allclose(output, attend(*inputs), atol=1e-5)
     sums = column_sums(query[:, :, -1:], keys, mask, "all", 0.3, softcap)
     assert received.shape == sums.shape
     assert torch.allclose(received, sums, atol=1e-6)
@@ -80,7 +80,7 @@ def test_bfloat16_models_get_fp32_statistics(inputs):
 
 
 def by_rule(kind):
-    """Sights that the engine builds, and the same written out."""
+    """Attention masks that the engine builds, and the same written out."""
     valid = torch.ones(R, M, dtype=torch.bool)
     filled = torch.ones(R, 1, N - M, dtype=torch.bool)
     if kind == "ragged":

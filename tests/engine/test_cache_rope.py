@@ -74,7 +74,7 @@ def test_rotating_by_the_difference_equals_rotating_anew(old, new):
         torch.testing.assert_close(turned, table.rotate(keys, at * old), rtol=0, atol=1e-5)
 
 
-def test_both_kinds_of_positions_may_be_asked_for_together():
+def test_both_kinds_of_positions_may_run_together():
     """Each row yields what it yields alone."""
     rows = [
         Request(prompt(20), policy("sink"), 10, 6),

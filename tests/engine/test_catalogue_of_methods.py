@@ -133,7 +133,7 @@ def test_punctuation_grows_with_the_text():
 
 @pytest.mark.parametrize("hash_of", ["query", "key"])
 def test_one_pass_gives_the_outputs_of_token_by_token(hash_of, monkeypatch):
-    """policies.md 3.14, T-31: death times give the sequential sets and outputs within 1e-6; at most C slots alive."""
+    """policies.md 3.14, T-31: eviction steps give the sequential sets and outputs within 1e-6; at most C slots live."""
     scorer = HashEvict(8, hash_of)
     chosen = Policy("", scorer, protect=Protect(2, 3), schedule=Schedule("each_block", evict_first=True))
     whole = drawn_chunks(4, [40], 2, "normal")[0]

@@ -51,11 +51,11 @@ class Dump(Survivors):
 
     def __init__(self) -> None:
         super().__init__()
-        self.given = []
+        self.inputs = []
 
     def attended(self, work) -> None:
         if not self.held:
-            self.given.append((work.query[0], work.keys[0], work.values[0]))
+            self.inputs.append((work.query[0], work.keys[0], work.values[0]))
 
 
 @pytest.mark.parametrize("name", [n for n in able(ONE_SHOT) if not ALL[n].hindsight and ALL[n].rope == "absolute"])
@@ -64,7 +64,7 @@ def test_one_dense_prefill_serves_all_one_shot_policies(name):
     dump = Dump()
     Engine(tiny_model("llama"), watchers=[dump]).generate([Request(prompt(LENGTH), DENSE, 0, 1)], ONE_SHOT)
     inside, _ = generated(ALL[name], ONE_SHOT, prompt(LENGTH), BUDGET, 1)
-    outside = run_layers(ALL[name], [[layer] for layer in dump.given], BUDGET, 1, ONE_SHOT, tokens=prompt(LENGTH))
+    outside = run_layers(ALL[name], [[layer] for layer in dump.inputs], BUDGET, 1, ONE_SHOT, tokens=prompt(LENGTH))
     assert [layer[0].kept for layer in outside] == inside.held[0]
 
 

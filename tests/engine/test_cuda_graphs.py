@@ -1,4 +1,4 @@
-"""Recorded passes: replayed steps give the tokens, ledgers and likelihoods of computed ones, and freeze no number."""
+"""CUDA graphs: replayed passes give the tokens, ledgers and likelihoods of computed ones, and freeze no number."""
 
 from __future__ import annotations
 
@@ -31,56 +31,56 @@ def rows_of(*names, budget=BUDGET, new=NEW):
 
 def engines(model=None, record=tape.record):
     model = model or tiny_model("llama")
-    said = []
-    return Engine(model), Engine(model, graphs=CudaGraphRunner(record, said.append)), said
+    messages = []
+    return Engine(model), Engine(model, graphs=CudaGraphRunner(record, messages.append)), messages
 
 
 @pytest.mark.parametrize("name", UNIFORM)
 def test_replayed_passes_give_the_tokens_and_ledgers_of_computed_ones(name):
-    plain, repeating, _ = engines()
+    plain, replaying, _ = engines()
     rows = rows_of(name)
-    assert repeating.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
-    assert name not in REPLAYED or repeating.graphs.replayed > NEW  # of blocks, and of the text after them
+    assert replaying.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
+    assert name not in REPLAYED or replaying.graphs.replayed > NEW  # of blocks, and of the text after them
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_on_every_architecture(kind):
-    plain, repeating, said = engines(tiny_model(kind))
+    plain, replaying, messages = engines(tiny_model(kind))
     rows = rows_of("keydiff", "h2o", "caote_snapkv")
-    assert repeating.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
-    assert repeating.graphs.replayed > NEW
-    assert not said
+    assert replaying.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
+    assert replaying.graphs.replayed > NEW
+    assert not messages
 
 
 def test_likelihoods_of_every_token_are_those_of_computed_passes():
-    plain, repeating, _ = engines()
+    plain, replaying, _ = engines()
     rows = rows_of("keydiff", "tova", new=0)
-    for computed, replayed in zip(plain.perplexity(rows, BLOCKS), repeating.perplexity(rows, BLOCKS), strict=True):
+    for computed, replayed in zip(plain.perplexity(rows, BLOCKS), replaying.perplexity(rows, BLOCKS), strict=True):
         assert replayed.ledger == computed.ledger
         assert replayed.nll == pytest.approx(computed.nll, abs=1e-5)  # a product may round by where its tensors lie
-    assert repeating.graphs.replayed
+    assert replaying.graphs.replayed
 
 
 def test_rows_that_end_early_leave_the_others_as_they_are():
-    plain, repeating, _ = engines()
+    plain, replaying, _ = engines()
     rows = [
         replace(row, max_new_tokens=new) for row, new in zip(rows_of("keydiff", "sink"), (4, 20, 9, 14), strict=True)
     ]
-    assert repeating.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
-    assert repeating.graphs.replayed > 10
+    assert replaying.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
+    assert replaying.graphs.replayed > 10
 
 
 def test_dense_rows_grow_and_are_never_replayed():
-    plain, repeating, said = engines()
+    plain, replaying, messages = engines()
     rows = rows_of("dense")
-    assert repeating.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
-    assert not repeating.graphs.replayed
-    assert not said
+    assert replaying.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
+    assert not replaying.graphs.replayed
+    assert not messages
 
 
 @dataclass(frozen=True)
 class CountsOnTheHost(Recency):
-    """Keeps tokens whose place has the parity of the text's length."""
+    """Keeps tokens whose position has the parity of the text's length."""
 
     def score(self, view):
         return ((view.positions + view.lengths[0]) % 2).float()
@@ -88,7 +88,7 @@ class CountsOnTheHost(Recency):
 
 @dataclass(frozen=True)
 class AsksTheDevice(Recency):
-    """Looks at a number of the device."""
+    """Reads a number from the device."""
 
     def score(self, view):
         return view.positions.float() * (1 if view.positions.max().item() else -1)
@@ -96,13 +96,13 @@ class AsksTheDevice(Recency):
 
 @pytest.mark.parametrize(("scorer", "why"), [(CountsOnTheHost(), "view.lengths"), (AsksTheDevice(), "capturing")])
 def test_a_policy_that_needs_the_host_is_computed_and_one_sentence_says_so(scorer, why):
-    plain, repeating, said = engines()
+    plain, replaying, messages = engines()
     rows = [replace(row, policy=replace(row.policy, scorer=scorer)) for row in rows_of("window")]
-    assert repeating.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
-    assert not repeating.graphs.replayed
-    assert len(said) == 1
-    assert why in said[0]
-    assert "results are the same" in said[0]
+    assert replaying.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
+    assert not replaying.graphs.replayed
+    assert len(messages) == 1
+    assert why in messages[0]
+    assert "results are the same" in messages[0]
 
 
 def test_a_tape_really_freezes_what_a_graph_freezes():
@@ -119,8 +119,8 @@ def test_a_tape_really_freezes_what_a_graph_freezes():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", REPLAYED)
 def test_cuda_graphs_give_the_tokens_and_ledgers_of_computed_passes(name):
-    plain, repeating, said = engines(tiny_model("llama").cuda(), on_gpu())
+    plain, replaying, messages = engines(tiny_model("llama").cuda(), on_gpu())
     rows = rows_of(name)
-    assert repeating.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
-    assert repeating.graphs.replayed
-    assert not said
+    assert replaying.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
+    assert replaying.graphs.replayed
+    assert not messages

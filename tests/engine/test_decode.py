@@ -59,7 +59,7 @@ def test_the_mask_is_made_once_for_equal_passes(model, name, monkeypatch):
     """Once for each number of filled slots, and once more for steps: not for each pass."""
     made: list[AttentionMask] = []
     make = Feed.mask
-    monkeypatch.setattr(Feed, "mask", lambda *given, **named: made.append(make(*given, **named)) or made[-1])
+    monkeypatch.setattr(Feed, "mask", lambda *args, **kwargs: made.append(make(*args, **kwargs)) or made[-1])
     Engine(model).generate([Request(prompt(64), policy(name), 40, NEW)], BLOCKED)
     assert [(mask.fill, mask.chunk) for mask in made] == [*((fill, 8) for fill in range(0, 41, 8)), (40, 1)]
     known = Engine(model).generate(rows_of(name), BLOCKED)
@@ -165,7 +165,7 @@ def test_no_stop_is_chosen_among_the_first_tokens(model, at_least):
 
 def test_until_ends_a_generation(model):
     (free,) = Engine(model).generate([Request(prompt(30), DENSE, 0, NEW)], BLOCKED)
-    row = Request(prompt(30), DENSE, 0, NEW, until=lambda said: len(said) == 4)
+    row = Request(prompt(30), DENSE, 0, NEW, until=lambda tokens: len(tokens) == 4)
     (ended,) = Engine(model).generate([row], BLOCKED)
     assert ended.tokens == free.tokens[:4]
 
@@ -174,9 +174,9 @@ def test_the_greedy_continuation_is_greedy(model):
     """What a policy generates is what it finds most likely, token by token, in the same state of its cache."""
     for name in ("keydiff", "tova", "h2o"):
         row = Request(prompt(50), policy(name), 40, 6)
-        (said,) = Engine(model).generate([row], BLOCKED)
-        other = [*said.tokens[:-1], (said.tokens[-1] + 1) % model.config.vocab_size]
-        follows = Engine(model).follow([replace(row, continuation=c) for c in (said.tokens, other)], BLOCKED)
+        (free,) = Engine(model).generate([row], BLOCKED)
+        other = [*free.tokens[:-1], (free.tokens[-1] + 1) % model.config.vocab_size]
+        follows = Engine(model).follow([replace(row, continuation=c) for c in (free.tokens, other)], BLOCKED)
         assert [each.greedy for each in follows] == [True, False]
         assert [len(each.nll) for each in follows] == [6, 6]
         assert follows[0].nll[:5] == pytest.approx(follows[1].nll[:5], abs=1e-5)

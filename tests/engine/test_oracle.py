@@ -38,7 +38,7 @@ def test_at_its_first_eviction_it_keeps_what_later_queries_of_the_dense_run_atte
     monkeypatch.setattr(engine_run, "Batch", Watched)
     model, tokens = tiny_model("llama"), prompt(LENGTH)
     Engine(model).generate([Request(tokens, policy("oracle"), BUDGET, NEW)], feed)
-    # The last generated token is never fed, so nobody attends from it.
+    # The last generated token is never fed, so it attends to nothing.
     whole = tokens + generated_by_transformers(model, tokens, NEW)[:-1]
     attention = dense_attention(model, whole)
     for layer, positions in enumerate(held[0]):

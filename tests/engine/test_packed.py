@@ -1,4 +1,4 @@
-"""engine.compile on a processor: packed linear layers give what plain ones give, and hold their weights once."""
+"""engine.compile on a CPU: packed linear layers give what plain ones give, and hold their weights once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.engine.requests import Prompting, Request
 
 @pytest.fixture(autouse=True)
 def packing():
-    """Nothing to hold where torch has no MKL or no oneDNN, as on other processors than x86."""
+    """Skip where torch has no MKL or no oneDNN, as on CPUs other than x86."""
     if not pack_layers(tiny_model("llama")):
         pytest.skip("this torch packs nothing")
 
@@ -57,7 +57,7 @@ def test_weights_are_held_once_and_head_and_embedding_stay():
     assert model.lm_head.weight is head
 
 
-def test_other_numbers_and_layers_that_somebody_moves_stay_as_they_are():
+def test_other_numbers_and_layers_that_accelerate_moves_stay_as_they_are():
     assert pack_layers(tiny_model("llama", torch.bfloat16)) == 0
     moved = tiny_model("llama")
     linears(moved, Linear)[0]._hf_hook = object()  # where accelerate keeps its own

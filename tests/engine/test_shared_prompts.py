@@ -1,5 +1,5 @@
-"""Shared prompt work changes nothing: rows that leave a shared run yield what they yield by themselves, with every
-preset and regime, several budgets and prompts of different lengths; and it is really shared."""
+"""Prefix sharing changes nothing: rows that fork off a shared prompt yield what they yield by themselves, with every
+preset and regime, several budgets and prompts of different lengths; and each shared pass runs once."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_every_row_reads_the_shared_passes_once(model, feed):
 
 @pytest.mark.parametrize("feed", FEEDS[:1] + FEEDS[2:3], ids=str)
 def test_the_output_head_waits_for_the_end_of_a_prompt(model, feed):
-    """Nobody asks what follows a block in the middle of a prompt."""
+    """The logits after a block in the middle of a prompt are not needed."""
     rows = [Request(prompt(length), policy("keydiff"), 33, 4) for length in (90, 70)]
     heads: list[int] = []
     hook = model.get_output_embeddings().register_forward_hook(lambda *_: heads.append(1))
@@ -105,7 +105,7 @@ def test_rows_leave_with_their_first_eviction():
     assert last_shared_pass(replace(row, policy=DENSE), Prompting("blocked", 8)) == 11
     first = replace(row, policy=policy("hashevict"))
     assert last_shared_pass(first, Prompting("blocked", 1)) == 32  # before the token that needs room
-    assert last_shared_pass(first, Prompting("token_fed")) is None  # read in one pass, with deaths foreseen
+    assert last_shared_pass(first, Prompting("token_fed")) is None  # read in one pass, its evictions known before
 
 
 def test_who_is_alone_shares_nothing():

@@ -1,4 +1,4 @@
-"""Blocks acted out beside one dense pass: survivors are chosen from the keys, queries and values of a dense run, and
+"""Blocks simulated beside one dense pass: survivors are chosen from the keys, queries and values of a dense run, and
 nothing that was evicted is missed before generation begins."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decode in fp32 on a processor: attention is computed in the open for policies that ask for it, and only for them."""
+"""Decode in fp32 on a CPU: probabilities are kept for policies that read attention statistics, and only for them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def opened(monkeypatch):
     """Calls of `attend_with_weights`, one for each layer and step."""
     calls, real = [], layer_batch.attend_with_weights
 
-    def counted(*given):
-        calls.append(given[0].shape)
-        return real(*given)
+    def counted(*args):
+        calls.append(args[0].shape)
+        return real(*args)
 
     monkeypatch.setattr(layer_batch, "attend_with_weights", counted)
     return calls

@@ -27,14 +27,14 @@ VARIANTS = {
 
 def compare(parameters: dict[str, str], sizes: list[int], decode: int, budget: int, group: int, seed: int) -> float:
     """The share of chunks that were compared before a near tie; asserts that survivors agree until then."""
-    given = {"window": 5, "kernel": 3, **parameters}
+    options = {"window": 5, "kernel": 3, **parameters}
     rng = np.random.default_rng(seed)
     chunks = [
         tuple(rng.normal(size=(heads, m, 8)).astype(np.float32) for heads in (2 * group, 2, 2))
         for m in sizes + [1] * decode
     ]
-    policy = Policy("", SnapKV(**given), protect=Protect(recent=5))
-    slow = simulate(make("snapkv/keydiff", pool_over="all", **given), chunks, budget, prompt_chunks=len(sizes))
+    policy = Policy("", SnapKV(**options), protect=Protect(recent=5))
+    slow = simulate(make("snapkv/keydiff", pool_over="all", **options), chunks, budget, prompt_chunks=len(sizes))
     fast = run_layer(policy, [tuple(map(torch.from_numpy, c)) for c in chunks], budget, len(sizes))
     for number, (expected, got) in enumerate(zip(slow, fast, strict=True)):
         if expected.kept != got.kept:

@@ -1,5 +1,5 @@
-"""Rows that come in waves: finished ones leave, those whose prompts have been read since take their places, and none of
-them says or holds anything else than by itself."""
+"""Continuous batching: rows of a later wave take the places of finished ones, and every row generates and holds what it
+does by itself."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def by_itself(model, row: Request, feed: Prompting):
     ["keydiff", "h2o", "scissorhands", "snapkv", "caote_h2o", "hashevict", "ada_snapkv", "fastgen", "sink/buzz", "buzz",
      "random", "oracle", "kvec/testbed", "gemfilter"],
 )  # fmt: skip
-def test_every_row_says_and_holds_what_it_does_alone(model, name):
+def test_every_row_generates_and_holds_what_it_does_alone(model, name):
     feed = next(feed for feed in (BLOCKED, ONCE, FED) if name in evicting_in(feed, 40))
     rows = [Request(prompt(48 + n % 5, n), policy(name), 40, limit) for n, limit in enumerate(LIMITS)]
     assert Engine(model).generate(rows, feed, waves=WAVES) == [by_itself(model, row, feed) for row in rows]
@@ -71,8 +71,8 @@ def test_continuations_come_in_waves_too(model):
 
 
 def test_rows_that_wait_are_not_mistaken_for_others_once_their_widest_has_left(model):
-    """Dense rows wait for more of their kind, beside evicting ones of about as many slots as are left to them."""
-    ends = [lambda said: len(said) == 2, None]  # the row of the most slots ends early
+    """Dense rows wait for others to merge with, beside evicting rows that need about as many slots as they do."""
+    ends = [lambda tokens: len(tokens) == 2, None]  # the row of the most slots ends early
     rows = [
         row
         for wave in range(3)
@@ -90,7 +90,7 @@ def passes(model, monkeypatch, rows, waves):
     widths = []
     step = Engine.step
     with monkeypatch.context() as patch:
-        patch.setattr(Engine, "step", lambda self, batch, said: widths.append(len(said)) or step(self, batch, said))
+        patch.setattr(Engine, "step", lambda self, batch, rows: widths.append(len(rows)) or step(self, batch, rows))
         Engine(model).generate(rows, BLOCKED, waves=waves)
     return widths
 
@@ -101,4 +101,4 @@ def test_places_are_taken_at_once_and_two_waves_are_held_at_most(model, monkeypa
     widths = passes(model, monkeypatch, rows, [4, 4, 4, 4])
     assert max(widths) == 8
     assert each_alone == 4 * 19
-    assert len(widths) < 30  # the long rows of all waves speak side by side
+    assert len(widths) < 30  # the long rows of all waves decode side by side

@@ -1,4 +1,4 @@
-"""Tiny random models of every supported architecture: what they say is noise, how they compute is real."""
+"""Tiny random models of every supported architecture: their text is noise, their computation is real."""
 
 from __future__ import annotations
 

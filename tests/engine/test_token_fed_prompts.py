@@ -25,7 +25,7 @@ NAMED = {
 
 @pytest.fixture
 def token_by_token(monkeypatch):
-    """Make the engine forget that it could know."""
+    """Make the engine feed such prompts token by token."""
 
     def forget():
         monkeypatch.setattr(Policy, "attention_free", False)
