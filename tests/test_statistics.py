@@ -49,6 +49,13 @@ def test_wilson_known_value() -> None:
     assert wilson(81 / 263, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
 
 
+@pytest.mark.parametrize("level", [0.8, 0.95, 0.99])
+@pytest.mark.parametrize(("right", "n"), [(0, 1), (1, 1), (0, 12), (7, 12), (12, 12), (81, 263), (1, 5000)])
+def test_wilson_agrees_with_scipy_where_successes_are_whole(right: int, n: int, level: float) -> None:
+    theirs = stats.binomtest(right, n).proportion_ci(level, method="wilson")
+    assert wilson(right / n, n, level) == pytest.approx((theirs.low, theirs.high), abs=1e-14)
+
+
 @pytest.mark.parametrize("documents", [6, 12, 60])
 def test_bootstrap_covers_the_true_mean_with_few_and_many_clusters(documents: int) -> None:
     rng = np.random.default_rng(2)
