@@ -67,3 +67,24 @@ def test_the_target_exists(target):
 @pytest.mark.parametrize("link", sorted(set(LINKS)))
 def test_the_link_leads_somewhere(link):
     assert (Path(__file__).parent.parent / link).exists()
+
+
+ROOM = re.compile(r"^\| (`[\w/]+/`(?:, `[\w/]+/`)*) \|.*\| ([^|]+) \|$", re.MULTILINE)
+
+
+@pytest.mark.parametrize(("folders", "files"), ROOM.findall(README))
+def test_files_to_start_reading_at_exist(folders, files):
+    root = Path(__file__).parent.parent
+    places = [root / folder for folder in re.findall(r"`([^`]+)`", folders)]
+    for file in re.findall(r"`([^`]+)`", files):
+        assert any((place / file).exists() for place in places), file
+
+
+NAMED_IN_FILE = re.compile(r"`(\w+(?:\.\w+)?)` (?:\(|in\s+)`([\w/]+\.py)`")
+
+
+@pytest.mark.parametrize(("name", "file"), NAMED_IN_FILE.findall(README))
+def test_what_the_readme_points_to_is_in_its_file(name, file):
+    text = (Path(__file__).parent.parent / file).read_text()
+    for part in name.split("."):
+        assert re.search(rf"^ *(?:class|def) {part}\b", text, re.MULTILINE), name
