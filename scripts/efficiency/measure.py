@@ -1,4 +1,4 @@
-"""Lines of the table: every case in every round, medians with the smallest and largest time; operations counted once."""
+"""Lines of the table: medians of every case over all rounds, with the smallest and largest time; counts, taken once."""
 
 from __future__ import annotations
 

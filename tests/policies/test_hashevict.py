@@ -160,7 +160,7 @@ def test_6_4_eviction_steps_equal_the_sequential_rule(sinks, recent, budget, has
                 return slow.hamming(codes[t], codes[j])
             return slow.group_distance(R, own[:, t], codes[j], rule)
 
-        expected = slow.death_times(distance, total, budget, sinks, recent)
+        expected = slow.eviction_steps(distance, total, budget, sinks, recent)
         assert [math.inf if e == NEVER else e for e in evicted_at[row, head].tolist()] == expected
     now = torch.arange(total)
     alive = (now[None, :] <= now[:, None]) & (now[:, None] < evicted_at.unsqueeze(-2))

@@ -49,7 +49,7 @@ def projection(bits: int, width: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((bits, width))
 
 
-def death_times(
+def eviction_steps(
     distance: Callable[[int, int], float], total: int, budget: int, sink: int = 4, recent: int = 10
 ) -> list[float]:
     """distance(t, j) -> e_j for each of `total` tokens: the step that evicts it, inf if none (sections 3.14,
@@ -57,7 +57,7 @@ def death_times(
 
     Attention with the mask j <= t < e_j then is the sequential prompt stage.
     """
-    death = [math.inf] * total
+    evicted_at = [math.inf] * total
     alive = list(range(min(budget, total)))
     for t in range(budget, total):
         free = [j for j in alive if j >= sink and j < t - recent]
@@ -67,9 +67,9 @@ def death_times(
             # More protected slots than places: sinks first, then the most recent (1.3-2).
             late = [j for j in alive if j >= sink]
             victim = late[0] if late else alive[-1]
-        death[victim] = t
+        evicted_at[victim] = t
         alive = [j for j in alive if j != victim] + [t]
-    return death
+    return evicted_at
 
 
 def task_budget(fraction: float, median_prompt: float, max_new_tokens: int) -> int:

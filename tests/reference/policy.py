@@ -64,7 +64,7 @@ class Policy:
 
     order: 'AAE' (append, attend, evict) or 'EAA' (evict, append, attend; applies to single-token steps);
     prefill_evict: 'after_each_block', 'once_after_prompt' or 'none'; decode_evict: 'every_step' or 'never';
-    gqa: 'mean', 'sum', 'max' or 'all_heads' (the legacy 'per_query_head' is this reference run on K and V that
+    gqa: 'mean', 'sum', 'max' or 'all_heads' (the older 'per_query_head' is this reference run on K and V that
     the caller repeated to Hq heads).
     """
 

@@ -67,7 +67,7 @@ def test_t31_group_rules():
 
 @pytest.mark.parametrize(("sink", "recent", "budget"), [(0, 0, 7), (2, 3, 9), (4, 10, 20), (4, 10, 9), (4, 10, 3)])
 @pytest.mark.parametrize("hash_of", ["query", "key"])
-def test_t31_death_times_equal_the_sequential_prompt(sink: int, recent: int, budget: int, hash_of: str):
+def test_t31_eviction_steps_equal_the_sequential_prompt(sink: int, recent: int, budget: int, hash_of: str):
     T, G = 40, 2
     q, k, v = chunk = random_chunks(rng(35), [T], H=1, G=G)[0]
     R = hashevict.projection(8, 4, 1)
@@ -81,16 +81,16 @@ def test_t31_death_times_equal_the_sequential_prompt(sink: int, recent: int, bud
             return hashevict.hamming(codes[t], codes[j])
         return hashevict.group_distance(R, q[:, t], codes[j], "sum")
 
-    death = hashevict.death_times(distance, T, budget, sink, recent)
-    assert step.kept == [[j for j in range(T) if death[j] == math.inf]]
+    evicted_at = hashevict.eviction_steps(distance, T, budget, sink, recent)
+    assert step.kept == [[j for j in range(T) if evicted_at[j] == math.inf]]
     for t in range(T):
-        alive = [j for j in range(t + 1) if t < death[j]]
+        alive = [j for j in range(t + 1) if t < evicted_at[j]]
         assert len(alive) <= budget
         _, out = attend(q[:, t : t + 1], [t], k[0, alive], v[0, alive], alive, 0.5)
         np.testing.assert_allclose(step.output[:, t : t + 1], out, atol=1e-12)
     if budget > sink + recent:
-        assert all(death[j] == math.inf for j in range(sink))
-        assert all(death[j] - j > recent for j in range(T))
+        assert all(evicted_at[j] == math.inf for j in range(sink))
+        assert all(evicted_at[j] - j > recent for j in range(T))
 
 
 def test_t31_sequential_does_not_depend_on_how_the_prompt_is_cut():
@@ -111,15 +111,15 @@ def test_t31_task_budget_rounds_up_to_eight():
     assert hashevict.task_budget(0.5, 96, 64) == 64
 
 
-def test_death_times_serve_other_key_only_policies():
+def test_eviction_steps_serve_other_key_only_policies():
     """Section 3.14: the same simulation holds for every pre-attention, key-only policy; here L2."""
     _, k, _ = chunk = random_chunks(rng(38), [30], H=1, G=1)[0]
     policy = presets.make("l2/hashevict", sink=2, recent=3)
     policy.sequential_prompt = True
     step = simulate(policy, [chunk], 9, prompt_chunks=1)[0]
     norms = np.linalg.norm(k[0], axis=1)
-    death = hashevict.death_times(lambda t, j: float(norms[j]), 30, 9, 2, 3)
-    assert step.kept == [[j for j in range(30) if death[j] == math.inf]]
+    evicted_at = hashevict.eviction_steps(lambda t, j: float(norms[j]), 30, 9, 2, 3)
+    assert step.kept == [[j for j in range(30) if evicted_at[j] == math.inf]]
 
 
 # T-32: KeyDiff.
