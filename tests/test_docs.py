@@ -72,7 +72,7 @@ def test_the_build_warns_of_what_says_nothing(hooks, tmp_path, monkeypatch):
 def test_what_a_protocol_describes_need_not_be_said_again(hooks, tmp_path):
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "mine.py").write_text(
-        'class Scorer(Protocol):\n    """Said."""\n    def score(self):\n        """Said."""\n    def other(self): ...\n'
+        'class Scorer(Protocol):\n    """A."""\n    def score(self):\n        """Said."""\n    def other(self): ...\n'
         'class Mine:\n    """Said."""\n    def score(self): ...\n    def other(self): ...\ndef score(): ...\n'
     )
     found = [name.partition(":")[2] for name in hooks.undocumented(tmp_path)]
