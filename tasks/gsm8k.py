@@ -1,4 +1,4 @@
-"""GSM8K with a chain of thought, scored by its last number."""
+"""GSM8K: grade-school arithmetic in words, by chain of thought, scored by its last number (tasks.md 5.3)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STYLES = {"cot_8_shot": "lm_eval_gsm8k_cot", "zero_shot": "lm_eval_gsm8k_cot_zer
 
 @dataclass(frozen=True)
 class Gsm8k(Task):
-    """GSM8K: arithmetic word problems, answered with a chain of thought, right where the final number is.
+    """GSM8K: arithmetic word problems, answered with a chain of thought, correct where the final number is.
 
     ``style``: ``cot_8_shot`` shows the eight chain-of-thought examples of Wei et al.; ``zero_shot`` asks to think step
     by step. Metrics: ``flexible`` (the last number of the answer) and ``strict`` (the number after "The answer is"),

@@ -1,9 +1,12 @@
-"""One of HashEvict's tasks: free responses scored by overlap, or one letter."""
+"""HashEvict's tasks (tasks.md section 5): free responses scored by overlap, or one letter.
+
+Prompts and lengths of the subsets are in ``prompts/hashevict.yaml``.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,6 +19,9 @@ from tasks.metrics.overlap import ROUGE_KINDS, rouge_scores
 from tasks.multiple_choice import LETTERS, checked_letter, derived_choices, letter_of
 from tasks.templates import FOLDER, fill, prompts
 
+Row = Mapping[str, Any]
+
+HASHEVICT_SEED = 100  # of the draw of rows
 BERT = ("bert_precision", "bert_recall", "bert_f1")
 
 
@@ -25,7 +31,7 @@ class HashEvictTask(Task):
 
     Every prompt is one stripped user message. Free responses: Google's ROUGE without stemmer against the whole
     reference and, with ``bert`` (a folder or hub id, roberta-large in the paper), BERTScore. Multiple choice: one new
-    token, right where it is the letter. ``rows`` are drawn with ``Random(100).sample`` after those with more than
+    token, correct where it is the letter. ``rows`` are drawn with ``Random(100).sample`` after those with more than
     ``at_most`` tokens (prompt and answer) have been left out; None for both is the paper's choice, where it states one
     (100 reports and 100 MedQA questions; 16,384 tokens for reports), else all rows.
 
@@ -120,12 +126,6 @@ class HashEvictTask(Task):
         )
 
 
-# HashEvict's tasks: prompts and lengths are ``prompts/hashevict.yaml``, rows become their fields here.
-
-
-Row = Mapping[str, Any]
-
-
 @dataclass(frozen=True)
 class HashEvictSubset:
     """``fields`` makes a prompt's fields of a row (also given its index and place), ``reference`` its label."""
@@ -152,7 +152,7 @@ class HashEvictSubset:
 
 
 def choice_fields(row: Row) -> dict[str, object]:
-    """Of a row with the columns Question, A, B, C, D."""
+    """The prompt's fields for a row with the columns Question, A, B, C, D."""
     return {"question": row["Question"]} | {f"choice_{letter}": row[letter] for letter in LETTERS}
 
 
@@ -228,19 +228,6 @@ def rows_of(name: str, data: str) -> list[tuple[int, str, Row]]:
     return [(index, read.place(index), row) for index, row in enumerate(read.rows)]
 
 
-# Which rows of a table are asked, and in which order.
-
-
-HASHEVICT_SEED = 100
-
-
 def drawn_rows(rows: int, wanted: int, seed: int = HASHEVICT_SEED) -> list[int]:
     """``wanted`` of ``rows`` indices (all, where fewer are there) as HashEvict draws them: ``Random(100).sample``."""
     return random.Random(seed).sample(range(rows), min(wanted, rows))
-
-
-def diagonals(first: Sequence[int], second: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """All pairs; each run of ``len(first)`` has every one of ``first``, and as many of ``second`` as it can."""
-    for shift in range(len(second)):
-        for index, item in enumerate(first):
-            yield item, second[(index * len(second) // len(first) + shift) % len(second)]

@@ -1,4 +1,4 @@
-"""One subset of LongBench as a task."""
+"""LongBench and LongBench-E: 21 subsets, their official prompts, post-processing and scores (tasks.md section 2)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LongBench(Task):
     choice; True and False are there because published Qwen2.5 numbers look as if they had been made with the other one.
 
     Source: THUDM/LongBench 2e00731f (pred.py, eval.py, metrics.py). Deviation: rows keep the file's order, which has
-    no effect, and those of LongBench-E are dealt from its buckets in turn, so that ``limit`` sees all lengths.
+    no effect, and those of LongBench-E alternate between its buckets, so that ``limit`` sees all lengths.
     """
 
     name: ClassVar[str] = "longbench"

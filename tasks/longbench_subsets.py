@@ -1,4 +1,7 @@
-"""The 21 subsets of LongBench as the official configuration has them; the table is ``tasks/prompts/longbench.yaml``."""
+"""The 21 subsets of LongBench as the official configuration has them, and averages over them (tasks.md 2.2).
+
+The table is ``tasks/prompts/longbench.yaml``. What reads results imports this module and not the task.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ SETTINGS = Path(__file__).with_name("prompts") / "longbench.yaml"
 
 @dataclass(frozen=True)
 class LongBenchSubset:
-    """One row of tasks.md 2.2."""
+    """One subset: a row of the table in tasks.md 2.2."""
 
     name: str
     prompt: str  # with the fields {context} and {input}
@@ -64,9 +67,6 @@ def subset(name: str, extended: bool) -> LongBenchSubset:
         known = ", ".join(each for each in SUBSETS if SUBSETS[each].has_extended)
         raise TaskError(f"LongBench-E has no subset '{name}', only {known}: use longbench.extended=false.")
     return SUBSETS[name]
-
-
-# From scores of single subsets to the numbers that papers print: plain means (tasks.md 2.2).
 
 
 def overall(scores: Mapping[str, float]) -> float:

@@ -1,4 +1,4 @@
-"""Questions over ten documents, one of which holds the answer."""
+"""Lost in the Middle: answers and values at the start, in the middle and at the end of a context (tasks.md 6.2)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tasks.data.tables import table
 from tasks.metrics.answers import best_subspan_em, exact_match, string_match_all
 from tasks.templates import FOLDER, fill, prompts
 
-POSITIONS = (0, 4, 9)  # of the gold document, from 0: what there are files for
+POSITIONS = (0, 4, 9)  # of the gold document, from 0: those that there are files for
+SIZES = (75, 140)  # numbers of key-value pairs that there are files for
 WORDINGS = ("official", "query_aware", "ordered_randomly", "buzz")
 _KEYS = {
     "official": "qa",
@@ -91,10 +92,10 @@ class DocumentQuestions(Task):
 
     def score(self, sample: Sample, prediction: str) -> dict[str, float]:
         """Both scores of the stripped prediction."""
-        said = prediction.strip()  # as the official generation script does
+        answer = prediction.strip()  # as the official generation script does
         scores = {
-            "best_subspan_em": best_subspan_em(said, sample.references),
-            "exact_match": exact_match(said, sample.references[:1]),
+            "best_subspan_em": best_subspan_em(answer, sample.references),
+            "exact_match": exact_match(answer, sample.references[:1]),
         }
         return {name: scores[name] for name in self.metrics}
 
@@ -127,12 +128,6 @@ def question_prompt(wording: str, question: str, documents: list[Mapping[str, An
 
 def _dataset(position: int) -> str:
     return f"lost_in_the_middle/10_documents_gold_at_{position}"
-
-
-# Retrieval of one value among many pairs of random keys and values.
-
-
-SIZES = (75, 140)  # pairs: what there are files for
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Multiple choice by likelihood: which letter a model finds likeliest after question and options."""
+"""Multiple choice by likelihood: which letter the model finds most likely after question and options.
+
+Where ``guipenedo/gsm8k-mc`` cannot be had, `derived_choices` makes options out of GSM8K's free test set (tasks.md 5.2).
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,15 @@ from tasks.data import revision_of
 from tasks.data.tables import table
 from tasks.templates import FOLDER, fill, prompts
 
+LETTERS = "ABCD"
 DATASETS = {"medqa": "medqa/test", "gsm8k_mc": "gsm8k_mc/test", "gsm8k_mc_derived": "gsm8k/test"}
+_RESULT = re.compile(r"<<[^<>]*=\s*(-?[\d.,/]+)\s*>>")
+_GOLD = re.compile(r"####\s*(-?[\d.,]+)")
 
 
 @dataclass(frozen=True)
 class MultipleChoice(Task):
-    """Multiple choice: MedQA and GSM8K with four options, right where the right letter is the likeliest.
+    """Multiple choice: MedQA and GSM8K with four options, correct where the right letter is the most likely one.
 
     Metrics: ``accuracy``, and ``nll``, nats per token of the right letter. The prompt is lm-evaluation-harness's for
     ``medqa_4options``, for GSM8K too; the letter follows after a blank. ``gsm8k_mc_derived`` makes its options from
@@ -87,19 +93,11 @@ class MultipleChoice(Task):
         return fields, checked_letter(row["Answer"], place)
 
 
-# Multiple choice out of GSM8K's free test set, for where ``guipenedo/gsm8k-mc`` cannot be had (tasks.md 5.2).
-
-
-LETTERS = "ABCD"
-_RESULT = re.compile(r"<<[^<>]*=\s*(-?[\d.,/]+)\s*>>")
-_GOLD = re.compile(r"####\s*(-?[\d.,]+)")
-
-
 def derived_choices(question: str, solution: str, index: int, place: str) -> dict[str, str]:
     """A row with the columns of ``gsm8k-mc``: Question, A, B, C, D, Answer.
 
     The wrong answers are the first three distinct ones of: intermediate results of the solution, gold - 1, gold + 1,
-    gold x 2, gold / 2, gold + 10. ``index`` seeds the places. Scores do not compare with those of the paper's set.
+    gold x 2, gold / 2, gold + 10. ``index`` seeds their order. Scores do not compare with those of the paper's set.
     Raises `TaskError`, with the row's ``place``, where the solution ends without a number.
     """
     found = _GOLD.search(solution)

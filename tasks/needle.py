@@ -1,29 +1,40 @@
-"""The needle in a haystack as a task: a grid of lengths and depths."""
+"""The needle in a haystack of the literature: one sentence about San Francisco in long prose (tasks.md section 3).
+
+Each line of the literature has a variant of its own: prompt, question, generation and headline metric. Their texts are
+in ``prompts/needle_in_a_haystack.yaml``.
+"""
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 from tasks.base import Sample, Task, TaskError, Tokenizer, files_hash, grid, nearest, sources_hash, whole
-from tasks.hashevict_suite import diagonals
 from tasks.haystack import NOVELS, Haystack, haystack_hash, haystack_texts, most_that_fit
 from tasks.metrics.overlap import contains_phrase, rouge1_f, rouge1_recall, word_overlap
 from tasks.templates import FOLDER, fill, prompts
 
+_TEXTS: Any = prompts("needle_in_a_haystack")
+_MESSAGES = [message["content"] for message in _TEXTS["gkamradt"]["openai_messages"]]
+_WU, _FU = _TEXTS["retrieval_head"], _TEXTS["headkv"]
+
+NEEDLE: str = _TEXTS["needle"]
+PHRASE: str = _WU["real_needle"]  # what an answer should repeat
+WORDS = PHRASE + "."  # HeadKV counts words with the full stop attached
+
 FULL_STOP = re.compile(r"(?<!\.)\.(?=\s)")
-CHARACTERS = 8  # of prose for each token: more than tokenizers put into one
+CHARACTERS = 8  # of prose per token: more than the tokens of any tokenizer have
 LEAST = 8  # words and marks that still count as a haystack
 
 SCORES: dict[str, Callable[[str], float]] = {
-    "contains": lambda said: contains_phrase(said, PHRASE),
-    "rouge1_recall": lambda said: rouge1_recall(said, PHRASE),
-    "rouge1_f": lambda said: rouge1_f(said, NEEDLE),
-    "word_overlap": lambda said: word_overlap(said, WORDS),
+    "contains": lambda prediction: contains_phrase(prediction, PHRASE),
+    "rouge1_recall": lambda prediction: rouge1_recall(prediction, PHRASE),
+    "rouge1_f": lambda prediction: rouge1_f(prediction, NEEDLE),
+    "word_overlap": lambda prediction: word_overlap(prediction, WORDS),
 }
 
 
@@ -100,17 +111,17 @@ class Needle(Task):
 
     def _samples(self, tokenizer: Tokenizer) -> Iterator[Sample]:
         for repeat in range(self.repeats):
-            hiding = {length: self._hiding(length, repeat) for length in self.lengths}
+            contexts = {length: self._context(length, repeat) for length in self.lengths}
             for length, depth in diagonals(self.lengths, self.depths):
-                prompt = hiding[length].prompt(tokenizer, depth)
+                prompt = contexts[length].prompt(tokenizer, depth)
                 if prompt is None:
                     raise TaskError(
                         f"needle.lengths has {length}, which is too short for needle, question and some text with this "
                         "tokenizer. Use more."
                     )
-                yield self._sample(hiding[length], prompt, length, depth, repeat)
+                yield self._sample(contexts[length], prompt, length, depth, repeat)
 
-    def _hiding(self, length: int, repeat: int) -> NeedleContext:
+    def _context(self, length: int, repeat: int) -> NeedleContext:
         texts = haystack_texts(self.haystack)
         rng = random.Random(f"needle/{self.seed}/{length}/{repeat}")
         text = (rng.randrange(len(texts.texts)) + repeat) % len(texts.texts)
@@ -124,7 +135,7 @@ class Needle(Task):
         template = variant.chat_prompt if self.chat and variant.chat_prompt else variant.prompt
         return fill(template, context="{context}", question=variant.question)
 
-    def _sample(self, hiding: NeedleContext, prompt: str, length: int, depth: int, repeat: int) -> Sample:
+    def _sample(self, context: NeedleContext, prompt: str, length: int, depth: int, repeat: int) -> Sample:
         variant = VARIANTS[self.variant]
         chat = self.chat and variant.chat_prompt is not None
         return Sample(
@@ -135,14 +146,14 @@ class Needle(Task):
             stop_tokens=variant.stop_tokens,
             chat=chat,
             system=variant.system if chat else "",
-            document=hiding.document,
+            document=context.document,
             axes={"length": length, "depth": depth},
         )
 
 
 @dataclass(frozen=True)
 class NeedleContext:
-    """All of the samples of one length and repeat but the depth."""
+    """The samples of one length and repeat before a depth is chosen."""
 
     haystack: Haystack
     template: str
@@ -152,7 +163,7 @@ class NeedleContext:
 
     @cached_property
     def stops(self) -> list[int]:
-        """Offsets behind full stops."""
+        """Offsets after full stops."""
         return [found.end() for found in FULL_STOP.finditer(self.haystack.text)]
 
     def prompt(self, tokenizer: Tokenizer, depth: int) -> str | None:
@@ -180,21 +191,16 @@ class NeedleContext:
         return text[:place] + NEEDLE + text[place:]
 
 
-# How the question is put and scored in each line of the literature (``prompts/needle_in_a_haystack.yaml``).
-
-
-_TEXTS: Any = prompts("needle_in_a_haystack")
-_MESSAGES = [message["content"] for message in _TEXTS["gkamradt"]["openai_messages"]]
-_WU, _FU = _TEXTS["retrieval_head"], _TEXTS["headkv"]
-
-NEEDLE: str = _TEXTS["needle"]
-PHRASE: str = _WU["real_needle"]  # what an answer should repeat
-WORDS = PHRASE + "."  # HeadKV counts words with the full stop attached
+def diagonals(first: Sequence[int], second: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """All pairs; each run of ``len(first)`` has every one of ``first``, and as many of ``second`` as it can."""
+    for shift in range(len(second)):
+        for index, item in enumerate(first):
+            yield item, second[(index * len(second) // len(first) + shift) % len(second)]
 
 
 @dataclass(frozen=True)
 class NeedleVariant:
-    """One protocol. ``chat_prompt`` is for models with a chat format; None where none is used."""
+    """One line of the literature. ``chat_prompt`` is for models with a chat format; None where none is used."""
 
     prompt: str
     chat_prompt: str | None

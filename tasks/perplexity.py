@@ -1,4 +1,4 @@
-"""Perplexity on held-out novels."""
+"""Tasks scored by perplexity (``nll``, nats per token): held-out novels, WikiText-2, and summaries of BookSum."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from tasks.data import DataTable, revision_of
 from tasks.data.tables import table
 from tasks.haystack import BOOKS, Novel, novels
 
+WIKITEXT = "wikitext2/validation"
+STYLES = ("rows", "windows")  # how WikiText is read
+BOOKSUM = "booksum/test"
+
 
 @dataclass(frozen=True)
 class BookPerplexity(Task):
     """Book perplexity: how well the text of held-out novels is predicted, in nats per token.
 
-    Windows of ``length`` tokens (special tokens included) start at paragraphs, evenly spaced in each novel,
-    half a distance in: prefaces are unlike the rest. They take turns over the novels, so that every prefix
-    covers them evenly. A prompt is longer than its window; the runner keeps the first ``truncate_to`` tokens.
+    Windows of ``length`` tokens (special tokens included) start at paragraphs, evenly spaced in each novel. The first
+    starts half a distance in, since prefaces are unlike the rest. Samples alternate between the novels, so that every
+    prefix covers them evenly. A prompt is longer than its window; the runner keeps the first ``truncate_to`` tokens.
     """
 
     name: ClassVar[str] = "book_perplexity"
@@ -38,7 +42,7 @@ class BookPerplexity(Task):
         return {"data": files_hash(*BOOKS)}
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
-        """One per window, the books in turn."""
+        """One per window, alternating between the books."""
         return [self._sample(tokenizer, window) for window in range(self.windows)]
 
     def _sample(self, tokenizer: Tokenizer, window: int) -> Sample:
@@ -50,7 +54,7 @@ class BookPerplexity(Task):
             id=f"{novel.name}-w{turn}",
             prompt=self._enough(tokenizer, novel, start, end),
             truncate_to=self.length,
-            # A cluster of its own: windows never overlap, and four novels are too few clusters for an interval.
+            # Each window is a cluster: windows never overlap, and four novels are too few clusters for an interval.
             document=f"{novel.name}@{start}",
             axes={"book": novel.name, "length": self.length},
         )
@@ -60,7 +64,7 @@ class BookPerplexity(Task):
         characters = 8 * self.length
         while True:
             text = novel.text[start : min(start + characters, end)]
-            # One token more than asked for, since the last one may be cut short where the text is.
+            # One token more than needed, since the text may be cut within the last one.
             if len(tokenizer.encode(text)) > self.length:
                 return text
             if start + characters >= end:
@@ -76,13 +80,6 @@ def _window_start(novel: Novel, turn: int, count: int) -> int:
     if turn == count:
         return len(novel.text)
     return novel.paragraph(near=len(novel.text) * (2 * turn + 1) // (2 * count))
-
-
-# Perplexity on WikiText-2: row by row as BUZZ reads it, or in windows of the whole text (tasks.md 6.3).
-
-
-STYLES = ("rows", "windows")
-WIKITEXT = "wikitext2/validation"
 
 
 @dataclass(frozen=True)
@@ -146,7 +143,7 @@ class WikiText(Task):
         start, tokens = 0, empty
         for end, line in enumerate(lines, start=1):
             tokens += len(tokenizer.encode(line)) - empty
-            # Lines may have more tokens alone than in running text, so what looks enough is counted again.
+            # Lines may have more tokens alone than in running text, so the running text is counted again.
             if tokens <= self.length:
                 continue
             text = "".join(lines[start:end])
@@ -170,23 +167,17 @@ class WikiText(Task):
         )
 
 
-# BookSum, read as in one of CAOTE's two possible meanings: the summary's perplexity given the chapter.
-
-
-BOOKSUM = "booksum/test"
-
-
 @dataclass(frozen=True)
 class BookSum(Task):
     """BookSum perplexity: how well the reference summary is predicted from its chapter, in nats per token.
 
-    The chapter is the prompt, cut in the middle beyond ``max_length`` tokens; the likelihood of the summary is asked
-    after a blank line, in a chat format as the answer. Metric: ``nll``, the mean over the tokens of one summary.
+    The chapter is the prompt, cut in the middle beyond ``max_length`` tokens; the summary follows after a blank line,
+    in a chat format as the answer. Metric: ``nll``, the mean over the tokens of one summary.
 
-    Source: tasks.md 7, reading (b): CAOTE says "generation perplexity" and nothing else, so prompt and averaging are
-    ours. Reading (a), the perplexity of the books' own text, is the preset booksum_text of the task book_perplexity:
-    windows of 16,384 tokens of four novels of BookSum's test split. Deviation: summaries of one book are one document
-    in statistics, since chapters of a book are not independent.
+    Source: tasks.md 7, reading (b). CAOTE says only "generation perplexity", so prompt and averaging are ours. Reading
+    (a), the perplexity of the books' own text, is the preset booksum_text of the task book_perplexity: windows of
+    16,384 tokens of four novels of BookSum's test split. Deviation: summaries of one book are one document in
+    statistics, since chapters of a book are not independent.
     """
 
     name: ClassVar[str] = "booksum"

@@ -1,4 +1,4 @@
-"""One subset of RULER as a task."""
+"""RULER: synthetic retrieval, tracing and counting, made here for any tokenizer and length (tasks.md section 4)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Ruler(Task):
 
     Source: NVIDIA/RULER c3f5e3b4, tasks.md section 4. Deviations: haystacks of prose are pages of novels, from a
     paragraph of their own for each sample, not Paul Graham's essays, which may not be passed on; their sentences are
-    split by a rule, not by NLTK; sizes are settled to one unit instead of 10 to 500; random draws are our own, so that
-    samples are alike but not the same; the example of variable tracking takes no more than a quarter of the length.
+    split by a rule, not by NLTK; sizes are found to one unit instead of 10 to 500; random draws are our own, so that
+    samples are similar but not the same; the example of variable tracking takes no more than a quarter of the length.
     """
 
     name: ClassVar[str] = "ruler"
@@ -96,7 +96,7 @@ class Ruler(Task):
         )
 
     def _draft(self, settings: RulerSettings, tokenizer: Tokenizer, length: int, turn: int) -> RulerDraft:
-        # Strings seed `random` by SHA-512, so alike everywhere.
+        # Strings seed `random` by SHA-512, the same on every machine.
         rng = random.Random(f"ruler/{self.seed}/{self.subset}/{length}/{turn}")
         if settings.kind == "niah":
             return ruler_samples.needle_draft(settings, rng, length, turn)

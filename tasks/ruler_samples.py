@@ -1,4 +1,8 @@
-"""A RULER sample before its size is settled, and the settings of each subset (``tasks/prompts/ruler.yaml``)."""
+"""RULER's samples: needles in a haystack, variable tracking, common and frequent words.
+
+A `RulerDraft` is a sample before the size of its context is chosen; the settings of each subset are in
+``tasks/prompts/ruler.yaml``.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,18 @@ from tasks.templates import fill, prompts
 GENERATED = ("niah", "variable_tracking", "common_words_extraction", "freq_words_extraction")  # not the QA subsets
 SUBSETS: tuple[str, ...] = tuple(name for name, row in prompts("ruler")["tasks"].items() if row["task"] in GENERATED)
 
+# Needles.
+DEPTHS = tuple(round(100 * step / 39) for step in range(40))  # percent
+CHARACTERS = 8  # of prose per token: more than the tokens of any tokenizer have
+# Variable tracking.
+EXAMPLE = 500  # tokens of the answered example in front
+LETTERS, EXAMPLE_LETTERS = 5, 3  # of a variable's name
+# Counting.
+SHUFFLE_SEED = 42  # RULER shuffles every list with a new generator of this seed
+SHORT = 4096  # tokens; below, words are repeated less and the example is smaller
+CODED_LETTERS = 6
+TOKENS_FOR_EACH_CODED_WORD = 50
+
 
 @dataclass(frozen=True)
 class RulerSettings:
@@ -33,7 +49,7 @@ class RulerSettings:
 
     @classmethod
     def of(cls, subset: str) -> RulerSettings:
-        """`TaskError` with the nearest where there is no such subset."""
+        """The settings of ``subset``; `TaskError` with the nearest names where there is no such subset."""
         if subset not in SUBSETS:
             raise TaskError(f"RULER has no subset '{subset}'. {nearest(str(subset), SUBSETS)}")
         row = prompts("ruler")["tasks"][subset]
@@ -43,7 +59,7 @@ class RulerSettings:
 
 @dataclass(frozen=True)
 class RulerDraft:
-    """All of a sample but the size of its context, which is counted in words or lines.
+    """A sample before the size of its context is chosen, which is counted in words or lines.
 
     ``example`` is an answered question that stands before the asked one.
     """
@@ -81,7 +97,7 @@ class RulerDraft:
             return None
         step = min(self.most - self.least, 16)
         each = max((measure(self.least + step) - base) / max(step, 1), 0.25)
-        # Twice what the first units promise is enough, and keeps the search away from prompts many times too long.
+        # Twice the size that the first units suggest is enough, and spares the search prompts many times too long.
         most = min(self.most, self.least + 16 + int(2 * (limit - base) / each))
         size = most_that_fit(measure, limit, self.least, most)
         if size == self.most:
@@ -92,28 +108,26 @@ class RulerDraft:
         return self.prompt(size)
 
 
-# RULER's needles in a haystack: magic numbers or UUIDs of some keys, in prose, in noise or among their kind.
-
-
-DEPTHS = tuple(round(100 * step / 39) for step in range(40))  # percent
-CHARACTERS = 8  # of prose for each token: more than tokenizers put into one
+# Needles in a haystack: magic numbers or UUIDs of some keys, in prose, in noise, or among other needles.
 
 
 def needle_draft(settings: RulerSettings, rng: random.Random, length: int, turn: int) -> RulerDraft:
     """One sample; ``turn`` says which novel a haystack of prose is taken from."""
-    told = settings.arguments
-    keys = _distinct(lambda: random_word(told["type_needle_k"], rng), max(told["num_needle_k"], told["num_needle_q"]))
-    values = {key: [random_word(told["type_needle_v"], rng) for _ in range(told["num_needle_v"])] for key in keys}
-    asked = rng.sample(keys, told["num_needle_q"])
-    kind = told["type_needle_v"]
+    given = settings.arguments
+    keys = _distinct(
+        lambda: random_word(given["type_needle_k"], rng), max(given["num_needle_k"], given["num_needle_q"])
+    )
+    values = {key: [random_word(given["type_needle_v"], rng) for _ in range(given["num_needle_v"])] for key in keys}
+    asked = rng.sample(keys, given["num_needle_q"])
+    kind = given["type_needle_v"]
     needles = [needle(kind, key, value) for key in keys for value in values[key]]
     rng.shuffle(needles)
-    alone = told["num_needle_q"] * told["num_needle_v"] == 1
+    alone = given["num_needle_q"] * given["num_needle_v"] == 1
     document, context, most = "", partial(among_lines, needles, [rng.random() for _ in needles]), 10**9
-    if told["type_haystack"] == "essay":
+    if given["type_haystack"] == "essay":
         document, words = _prose(rng, length, turn)
         context, most = partial(in_prose, needles, sorted(rng.sample(DEPTHS, len(needles))), words), len(words)
-    elif told["type_haystack"] == "noise":
+    elif given["type_haystack"] == "noise":
         context = partial(context, [prompts("ruler")["noise_haystack"]])
     else:
         context = partial(context, _decoys(settings, rng, set(keys), length))
@@ -158,7 +172,7 @@ def random_word(kind: str, rng: random.Random) -> str:
 def among_lines(needles: Sequence[str], places: Sequence[float], lines: Sequence[str], size: int) -> str:
     """``size`` lines, taken in turn, with each needle on a line of its own at its place (0 to 1)."""
     context = [lines[index % len(lines)] for index in range(size)]
-    # From the end on, so that no insertion moves another's place.
+    # From the last to the first, so that no insertion moves the place of another.
     for place, sentence in sorted(zip(places, needles, strict=True), reverse=True):
         context.insert(int(place * size), sentence)
     return "\n".join(context)
@@ -174,7 +188,7 @@ def in_prose(needles: Sequence[str], depths: Sequence[int], words: Sequence[str]
 
 
 def split_sentences(text: str) -> list[str]:
-    """Sentences by the rule of `tasks.haystack`: NLTK's would need a download and does not fit novels better."""
+    """Sentences by the rule of `tasks.haystack`: NLTK's needs a download and is no better for novels."""
     ends = [found.end() for found in SENTENCE_END.finditer(text)]
     return [text[start:end].strip() for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]
 
@@ -187,7 +201,7 @@ def _prose(rng: random.Random, length: int, turn: int) -> tuple[str, list[str]]:
 
 
 def _decoys(settings: RulerSettings, rng: random.Random, taken: set[str], length: int) -> list[str]:
-    """As many needles of other keys as can ever be needed: each is several tokens long."""
+    """Needles of other keys, more than can be needed: each is several tokens long."""
     kind = settings.arguments["type_needle_v"]
     lines: list[str] = []
     while len(lines) < length // 4:
@@ -204,11 +218,7 @@ def _distinct(draw: Callable[[], str], count: int) -> list[str]:
     return list(found)
 
 
-# RULER's variable tracking: which variables a number reaches through a chain of assignments in noise.
-
-
-EXAMPLE = 500  # tokens of the answered example in front
-LETTERS, EXAMPLE_LETTERS = 5, 3  # of a variable's name
+# Variable tracking: which variables a number reaches through a chain of assignments in noise.
 
 
 def variable_tracking_draft(
@@ -242,13 +252,7 @@ def _chain(settings: RulerSettings, rng: random.Random, letters: int, example: s
     )
 
 
-# RULER's counting: the ten words that a list repeats most, and the three most frequent words of a coded text.
-
-
-SHUFFLE_SEED = 42  # RULER shuffles every list with a fresh generator of this seed
-SHORT = 4096  # tokens; below, words are repeated less and the example is smaller
-CODED_LETTERS = 6
-TOKENS_FOR_EACH_CODED_WORD = 50
+# Counting: the ten words that a list repeats most, and the three most frequent words of a coded text.
 
 
 @cache
@@ -263,8 +267,8 @@ def common_words_draft(settings: RulerSettings, rng: random.Random, length: int)
 
     Sizes are counted in distinct words.
     """
-    told = prompts("ruler")["cwe"]
-    rules = told | told["below_4096"] if length < SHORT else told
+    usual = prompts("ruler")["cwe"]
+    rules = usual | usual["below_4096"] if length < SHORT else usual
     repeats = (
         (rules["common_repeats"], rules["uncommon_repeats"])
         if length < SHORT

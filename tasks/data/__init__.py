@@ -1,6 +1,6 @@
-"""The data sets that tasks read: where they may lie, what a row of each must hold, and who may have them.
+"""The data sets that tasks read: where they may be, what a row of each must hold, and under which licence.
 
-What may be passed on is carried in the package (`carried/PROVENANCE.md`); everything else is put under ``data/`` by
+What the licence allows is carried in the package (`carried/PROVENANCE.md`); everything else is put under ``data/`` by
 ``python -m scripts.fetch_data``. Each has a tiny synthetic fixture of its true schema (`fixtures/PROVENANCE.md`).
 """
 

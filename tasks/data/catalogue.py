@@ -1,4 +1,4 @@
-"""What there is to know about each data set before any of it is read; the entries are in ``catalogue.yaml``."""
+"""What is known of each data set before it is read; the entries are in ``catalogue.yaml``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SETTINGS = Path(__file__).with_name("catalogue.yaml")
 
 @dataclass(frozen=True)
 class Hub:
-    """Where a data set stands on the hub (hub.md sections 2 and 3): files of a repository, or what `datasets` loads.
+    """Where a data set is on the hub (hub.md sections 2 and 3): files of a repository, or what `datasets` loads.
 
     ``zip_file`` is set where one archive of the repository holds a JSON Lines file for each member.
     """
@@ -40,7 +40,7 @@ class DataSet:
     rows: int | None = None  # of the complete table
     official: str | None = None  # the file's name without suffix where its authors publish it
     hub: Hub | None = None
-    source: str = ""  # where a person finds it
+    source: str = ""  # where a person can get it
     lengths_are_words: bool = False  # whether `length` is LongBench's count of words, which can be checked
 
     @property
@@ -60,7 +60,7 @@ class DataSet:
 
     @property
     def fetch_command(self) -> str:
-        """What puts the data set where tasks look for it."""
+        """The command that puts the data set where tasks look for it."""
         wanted = self.group if self.from_archive else self.name
         return f"python -m scripts.fetch_data {wanted} --from {'hub' if self.hub else '<folder>'}"
 

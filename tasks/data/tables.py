@@ -1,4 +1,7 @@
-"""One data set on this machine: found, read, checked and hashed."""
+"""One data set on this machine: found, read, checked and hashed.
+
+Errors name the file and the row.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from typing import Any, Literal
 from tasks.base import TaskError
 from tasks.data.catalogue import DataSet, data_set
 
+Row = Mapping[str, Any]
 TableKind = Literal["carried", "fixture", "folder"]
 
 HERE = Path(__file__).parent
@@ -38,7 +42,7 @@ class DataTable:
     kind: TableKind
 
     def place(self, index: int) -> str:
-        """What an error calls the row at ``index`` (from 0): file and row number (from 1)."""
+        """The name of the row at ``index`` (from 0) in errors: file and row number (from 1)."""
         return f"{self.file}, row {index + 1}"
 
 
@@ -65,7 +69,7 @@ def revision_of(dataset: str, where: str = "auto") -> str:
 
 @dataclass(frozen=True)
 class _Stamp:
-    """A file as it is now: another content makes another stamp, so that nothing stale is remembered."""
+    """A file as it is now. A changed file has another stamp, so that no stale content is remembered."""
 
     file: Path
     changed: int  # nanoseconds
@@ -98,7 +102,7 @@ def _found(entry: DataSet, where: str) -> tuple[TableKind, Path]:
         if file.is_file():
             return kind, file
     if where == "auto":
-        # One archive brings all of a group, so where none of it is here all tasks that read it say the same.
+        # One archive has the whole group, so where none of it is here, all tasks of the group say the same.
         whole = entry.from_archive and not (FETCHED / entry.group).is_dir()
         raise TaskError(
             f"The data set {entry.group if whole else entry.name} is not on this machine: fetch it with "
@@ -121,7 +125,7 @@ def stems(entry: DataSet) -> list[str]:
 
 
 def in_folder(entry: DataSet, folder: Path) -> Iterator[Path]:
-    """Every place in a folder of the user's where the data set may lie, the most particular first."""
+    """Every path in a folder of the user's where the data set may be, the most specific first."""
     yield from (folder / f"{stem}{suffix}" for stem in stems(entry) for suffix in SUFFIXES)
 
 
@@ -137,10 +141,7 @@ def _places(entry: DataSet, where: str) -> Iterator[tuple[TableKind, Path]]:
             yield "folder", file
 
 
-# JSON Lines into checked rows: whatever is wrong is named by file and row.
-
-
-Row = Mapping[str, Any]
+# From JSON Lines to checked rows.
 
 
 def is_text(value: object) -> bool:

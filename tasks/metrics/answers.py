@@ -1,4 +1,7 @@
-"""Exact match of short answers, and the English normalisation that several scores share."""
+"""Right or wrong short answers: exact match, contained strings (RULER, HashEvict), final numbers (GSM8K).
+
+`normalised`, the English normal form, is shared with LongBench's scores.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,10 @@ from collections.abc import Iterable, Sequence
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_CONTROL = re.compile(r"[\x00-\x1f]")
+_MARKED = re.compile(r"#### (\-?[0-9\.\,]+)")
+_ANY_NUMBER = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
+_IGNORED = tuple(re.compile(pattern) for pattern in (r",", r"\$", r"(?s).*#### ", r"\.$"))  # in this order
 
 
 def normalised(text: str) -> str:
@@ -20,12 +27,12 @@ def normalised(text: str) -> str:
 
 
 def exact_match(prediction: str, golds: Iterable[str]) -> float:
-    """1 if the prediction is one of the answers, but for blanks around it and case.
+    """1 if the prediction is one of the answers, apart from case and blanks around it.
 
     Source: BUZZ's released code (tasks.md 6.2), which compares with the first answer only: pass one.
     """
-    said = prediction.strip().lower()
-    return float(any(said == gold.strip().lower() for gold in golds))
+    answer = prediction.strip().lower()
+    return float(any(answer == gold.strip().lower() for gold in golds))
 
 
 def best_subspan_em(prediction: str, golds: Iterable[str]) -> float:
@@ -35,39 +42,25 @@ def best_subspan_em(prediction: str, golds: Iterable[str]) -> float:
     first, as the official generation script does. There are no word boundaries, and an answer that normalises to
     nothing is always contained. Source: lost-in-the-middle, ``evaluate_qa_responses.py`` and ``metrics.py``.
     """
-    said = normalised(prediction.partition("\n")[0].strip())
-    return float(any(normalised(gold) in said for gold in golds))
-
-
-# RULER's scores: references that occur in the prediction. HashEvict uses the same code.
-
-
-_CONTROL = re.compile(r"[\x00-\x1f]")
+    answer = normalised(prediction.partition("\n")[0].strip())
+    return float(any(normalised(gold) in answer for gold in golds))
 
 
 def string_match_all(prediction: str, references: Sequence[str]) -> float:
-    """The share of references contained in the prediction, in any case and without word boundaries."""
-    said = prediction.lower()
-    return sum(reference.lower() in said for reference in references) / len(references)
+    """The share of references contained in the prediction, in any case and without word boundaries: RULER's score."""
+    answer = prediction.lower()
+    return sum(reference.lower() in answer for reference in references) / len(references)
 
 
 def string_match_part(prediction: str, references: Sequence[str]) -> float:
     """1 if any reference is contained in the prediction, as in `string_match_all`."""
-    said = prediction.lower()
-    return float(any(reference.lower() in said for reference in references))
+    answer = prediction.lower()
+    return float(any(reference.lower() in answer for reference in references))
 
 
 def postprocessed(prediction: str) -> str:
-    """What RULER scores of a prediction: stripped, control characters as newlines, stripped again."""
+    """A prediction as RULER scores it: stripped, control characters as newlines, stripped again."""
     return _CONTROL.sub("\n", prediction.strip()).strip()
-
-
-# Right or wrong final numbers in GSM8K completions, extracted in the two ways that are in use.
-
-
-_MARKED = re.compile(r"#### (\-?[0-9\.\,]+)")
-_ANY_NUMBER = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
-_IGNORED = tuple(re.compile(pattern) for pattern in (r",", r"\$", r"(?s).*#### ", r"\.$"))  # in this order
 
 
 def gsm8k_strict(prediction: str, gold: str) -> float:
@@ -75,8 +68,8 @@ def gsm8k_strict(prediction: str, gold: str) -> float:
 
     ``gold`` is the number or the whole reference solution. Source: openai/grade-school-math ``dataset.py``.
     """
-    said = _marked(prediction)
-    return float(said is not None and said == (_marked(gold) or gold.replace(",", "")))
+    answer = _marked(prediction)
+    return float(answer is not None and answer == (_marked(gold) or gold.replace(",", "")))
 
 
 def gsm8k_flexible(prediction: str, gold: str) -> float:
@@ -84,8 +77,8 @@ def gsm8k_flexible(prediction: str, gold: str) -> float:
 
     Commas, dollar signs and one final full stop are ignored; ``18.0`` is not ``18``. ``gold`` as in `gsm8k_strict`.
     """
-    said = last_number(prediction)
-    return float(said is not None and _plain(said) == _plain(gold))
+    answer = last_number(prediction)
+    return float(answer is not None and _plain(answer) == _plain(gold))
 
 
 def last_number(text: str) -> str | None:

@@ -1,4 +1,8 @@
-"""HashEvict's LLM judge: four scores from 1 to 5 for one answer, in two calls (tasks.md 8)."""
+"""HashEvict's LLM judge: four scores from 1 to 5 for one answer, in two calls (tasks.md 8).
+
+`Judge` is the published procedure. `judge_scores` is how a task uses it: at the endpoint that the environment names,
+with `TaskError` where no score can be had.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,8 @@ from tasks.base import TaskError
 from tasks.metrics.chat_client import ChatClient, Endpoint, UnansweredError
 
 PROMPTS = Path(__file__).parent.parent / "prompts" / "judge.yaml"
+ANSWER_CACHE = Path("data/judge")  # in the working directory: no answer is paid for twice
+JUDGE_METRICS = ("judge", "judge_similarity", "judge_coherent", "judge_faithful", "judge_helpful")  # from 1 to 5
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class JudgeScores:
 
 @dataclass(frozen=True)
 class JudgeSkipped:
-    """No verdict: there was no key, or no answer. It is not a score and has none."""
+    """No scores, because there was no key or no answer. ``reason`` is a sentence."""
 
     reason: str
 
@@ -59,7 +65,7 @@ class Judge:
     join: Literal["fixed", "released"] = "fixed"
 
     def skipped(self) -> JudgeSkipped | None:
-        """Whether and why only cached verdicts are to be had, to be said before a run."""
+        """Why only cached scores can be had, None where all can: to be reported before a run."""
         try:
             self.client.endpoint.key()
         except UnansweredError as error:
@@ -67,7 +73,7 @@ class Judge:
         return None
 
     def score(self, prompt: str, prediction: str, labels: Sequence[str]) -> JudgeScores | JudgeSkipped:
-        """The verdict on a prediction, given its prompt and the reference answers.
+        """The scores of a prediction, given its prompt and the reference answers.
 
         Raises `TaskError` where the cache cannot be written.
         """
@@ -117,21 +123,17 @@ def _valid(number: str) -> int | None:
     return int(number) if number in {"1", "2", "3", "4", "5"} else None
 
 
-# The LLM judge beside the other scores of a free response: asked at an endpoint, or plainly refused.
-
-
-ANSWER_CACHE = Path("data/judge")  # in the working directory: what was answered once is never paid for again
-JUDGE_METRICS = ("judge", "judge_similarity", "judge_coherent", "judge_faithful", "judge_helpful")  # from 1 to 5
+# The judge as a task uses it.
 
 
 def refuse_without_key(model: str) -> None:
-    """Raise `TaskError` before anything is computed where the judge cannot be asked."""
+    """Raise `TaskError` before anything is computed where the endpoint cannot be called."""
     if skipped := hashevict_judge(model).skipped():
         raise TaskError(f"{skipped.reason} Or run without the judge: task.judge=null.")
 
 
 def judge_scores(model: str, prompt: str, prediction: str, reference: str) -> dict[str, float]:
-    """`SCORES` of one prediction. Raises `TaskError` where no answer was to be had: no score is made up."""
+    """`JUDGE_METRICS` of one prediction. Raises `TaskError` where the judge gave no answer: no score is made up."""
     found = hashevict_judge(model).score(prompt, prediction, (reference,))
     if isinstance(found, JudgeSkipped):
         raise TaskError(f"{found.reason} What was answered is kept: run the same command again to go on from there.")

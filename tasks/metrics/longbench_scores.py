@@ -1,4 +1,4 @@
-"""LongBench's scorer: from predictions of one of its 21 tasks to the number in the table (tasks.md 2.4)."""
+"""LongBench's scores: one function for each kind of answer, and the scorer of its 21 tasks (tasks.md 2.4)."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ from functools import partial
 import numpy as np
 
 from tasks.base import TaskError, nearest
-from tasks.metrics import overlap
 from tasks.metrics.answers import normalised
-from tasks.metrics.overlap import rouge_l, rouge_l_zh
-
-# F1 of the words that answer and gold answer share: LongBench's score for question answering.
-
+from tasks.metrics.overlap import chinese_words, rouge_l, rouge_l_zh
 
 _CHINESE_PUNCTUATION = (
     "！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､"
     "、〃》「」『』【】〔〕〖〗〘〙〚〛〜〝〞〟〰〾〿–—‘’‛“”„‟…‧﹏"
 )
 _ALL_PUNCTUATION = str.maketrans("", "", string.punctuation + _CHINESE_PUNCTUATION)
+_PARAGRAPH = re.compile(r"Paragraph (\d+)")
+_PARAGRAPH_ZH = re.compile(r"段落(\d+)")
 
 
 def qa_f1(prediction: str, gold: str) -> float:
-    """F1 over words of the `normalised` texts, repeated words counted as often as both have them.
+    """F1 over words of the `normalised` texts: the score for question answering.
 
+    Repeated words count as often as both texts have them.
     0 without a common word, also when both normalise to nothing. Source: LongBench ``qa_f1_score``.
     """
     return _f1(normalised(prediction).split(), normalised(gold).split())
@@ -40,11 +39,11 @@ def qa_f1_zh(prediction: str, gold: str) -> float:
     Source: LongBench ``qa_f1_zh_score``; the punctuation is the list there, which lacks ``《``.
     Raises `TaskError` where jieba is not installed.
     """
-    return _f1(_chinese_words(prediction), _chinese_words(gold))
+    return _f1(_plain_words_zh(prediction), _plain_words_zh(gold))
 
 
-def _chinese_words(text: str) -> list[str]:
-    plain = ("".join(word.lower().translate(_ALL_PUNCTUATION).split()) for word in overlap.chinese_words(text))
+def _plain_words_zh(text: str) -> list[str]:
+    plain = ("".join(word.lower().translate(_ALL_PUNCTUATION).split()) for word in chinese_words(text))
     return [word for word in plain if word]
 
 
@@ -56,11 +55,8 @@ def _f1(prediction: Sequence[str], gold: Sequence[str]) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-# LongBench's score for choosing one of a list of classes.
-
-
 def classification(prediction: str, gold: str, classes: Iterable[str]) -> float:
-    """1 / n if the gold class is among the n classes that the prediction names, else 0.
+    """1 / n if the gold class is among the n classes that the prediction names, else 0: one of a list of classes.
 
     Named is every class that is a substring of the prediction, case-sensitive. Then those that are part of the gold
     name without being it are taken out, but as the official loop does it: it deletes from the list that it walks
@@ -73,13 +69,6 @@ def classification(prediction: str, gold: str, classes: Iterable[str]) -> float:
             named.remove(named[index])  # the first of that name, wherever the walk is
         index += 1
     return 1.0 / len(named) if gold in named else 0.0
-
-
-# LongBench's scores for answers that are a number: which paragraph, and how many.
-
-
-_PARAGRAPH = re.compile(r"Paragraph (\d+)")
-_PARAGRAPH_ZH = re.compile(r"段落(\d+)")
 
 
 def retrieval(prediction: str, gold: str) -> float:
@@ -109,9 +98,6 @@ def _paragraph(pattern: re.Pattern[str], word: str, gold: str) -> str:
     return found[1]
 
 
-# LongBench's score for completing the next line of a program.
-
-
 def code_similarity(prediction: str, gold: str) -> float:
     """Similarity of the prediction's first line of code with the gold line, in hundredths.
 
@@ -128,6 +114,8 @@ def code_similarity(prediction: str, gold: str) -> float:
         return 0.0
     return round(100 * SequenceMatcher(None, line, gold).ratio()) / 100
 
+
+# The scorer: the function for each task, and what is done with its values.
 
 _PAIRWISE: Mapping[str, Callable[[str, str], float]] = {
     "narrativeqa": qa_f1,

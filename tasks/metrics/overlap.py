@@ -1,9 +1,12 @@
-"""ROUGE as the PyPI package ``rouge`` 1.0.1 defines it, which LongBench and BUZZ use.
+"""How much two texts overlap: two ROUGEs that do not compare, the needle scores, and Self-BLEU.
 
-It is not Google's (`tasks.metrics.google_rouge`): words are case-sensitive and keep their punctuation, sentences end at
-every full stop, n-grams are counted once, and ROUGE-L takes the union of longest common subsequences over all pairs of
-sentences. Scores are F with 1e-8 in the denominator, so equal texts reach 0.999999995. Read in tasks.md 2.4 and the
-package itself; written anew, without recursion.
+`rouge_l`, `rouge_1` and `rouge_2` are those of the PyPI package ``rouge`` 1.0.1, which LongBench and BUZZ use: words
+are case-sensitive and keep their punctuation, sentences end at every full stop, n-grams are counted once, and ROUGE-L
+takes the union of longest common subsequences over all pairs of sentences. Scores are F with 1e-8 in the denominator,
+so equal texts reach 0.999999995. Source: tasks.md 2.4 and the package itself; written anew, without recursion.
+
+`rouge_scores` is Google's package ``rouge-score``: lower case, words of letters and digits, clipped counts. HashEvict
+(through ``evaluate``) and the needle scores use it; the package itself computes it.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from tasks.base import TaskError, import_package, nearest
 # for 990 steps: measured with Python 3.11, 3.12 and 3.13; before 3.11 it was one less.
 STEPS = 990
 STEPS_ZH = STEPS - 1  # rouge_zh_score is one more frame
+ROUGE_KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")  # of Google's ROUGE
+_BLEU_WEIGHTS = (1 / 3, 1 / 3, 1 / 3)
 
 
 def rouge_l(prediction: str, reference: str, recursion_limit: bool = True) -> float:
@@ -60,8 +65,8 @@ def _sentences(text: str) -> list[list[str]]:
 
 
 def _rouge_n(prediction: str, reference: str, n: int) -> float:
-    said, meant = (_ngrams(_sentences(text), n) for text in (prediction, reference))
-    return _f(len(said & meant), len(said), len(meant))
+    predicted, expected = (_ngrams(_sentences(text), n) for text in (prediction, reference))
+    return _f(len(predicted & expected), len(predicted), len(expected))
 
 
 def _ngrams(sentences: list[list[str]], n: int) -> set[tuple[str, ...]]:
@@ -70,23 +75,23 @@ def _ngrams(sentences: list[list[str]], n: int) -> set[tuple[str, ...]]:
 
 
 def _rouge_l(prediction: str, reference: str, steps: int | None) -> float:
-    said, meant = _sentences(prediction), _sentences(reference)
+    predicted, expected = _sentences(prediction), _sentences(reference)
     common: set[str] = set()
-    for ours, theirs in product(meant, said):
+    for ours, theirs in product(expected, predicted):
         words, walked = _common_subsequence(ours, theirs)
         if steps is not None and walked > steps:
             return 0.0
         common |= words
-    return _f(len(common), len(set(_words(said))), len(set(_words(meant))))
+    return _f(len(common), len(set(_words(predicted))), len(set(_words(expected))))
 
 
 def _words(sentences: list[list[str]]) -> list[str]:
     return [word for sentence in sentences for word in sentence]
 
 
-def _f(common: int, said: int, meant: int) -> float:
-    precision = common / said if said else 0.0
-    recall = common / meant if meant else 0.0
+def _f(common: int, predicted: int, expected: int) -> float:
+    precision = common / predicted if predicted else 0.0
+    recall = common / expected if expected else 0.0
     return 2.0 * ((precision * recall) / (precision + recall + 1e-8))
 
 
@@ -114,11 +119,8 @@ def _common_subsequence(rows: Sequence[str], columns: Sequence[str]) -> tuple[se
     return words, steps
 
 
-# Words of Chinese text, as jieba 0.42.1 cuts them.
-
-
 def chinese_words(text: str) -> list[str]:
-    """All pieces of the text in their order, blanks and punctuation included; joined they give the text again.
+    """Chinese text cut into words by jieba 0.42.1, blanks and punctuation included; joined they give the text again.
 
     Exact mode with jieba's own dictionary. Raises `TaskError` where jieba is not installed.
     """
@@ -131,15 +133,6 @@ def _chinese_cutter() -> Any:
     jieba = import_package("jieba", "jieba", "Scoring Chinese text")
     jieba.setLogLevel(logging.WARNING)  # it reports on the loading of its dictionary otherwise
     return jieba.Tokenizer()  # not jieba's shared one, to which anyone may add words
-
-
-# ROUGE as Google's package ``rouge-score`` defines it: lower case, words of letters and digits, clipped counts.
-#
-# Used by HashEvict (through ``evaluate``) and by the needle scores; its values do not compare with those of
-# `tasks.metrics.rouge`. The package itself computes them.
-
-
-ROUGE_KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
 class GoogleRouge(NamedTuple):
@@ -155,7 +148,7 @@ def rouge_scores(
 ) -> dict[str, GoogleRouge]:
     """Each of ``kinds`` for one pair; sentences of ``rougeLsum`` end at newlines.
 
-    Raises `TaskError` for a kind that is not in `KINDS`, and where the package rouge-score is not installed.
+    Raises `TaskError` for a kind that is not in `ROUGE_KINDS`, and where the package rouge-score is not installed.
     """
     for kind in kinds:
         if kind not in ROUGE_KINDS:
@@ -173,7 +166,7 @@ def _google_scorer(kinds: tuple[str, ...], stemmer: bool) -> Any:
     return module.RougeScorer(list(kinds), use_stemmer=stemmer)
 
 
-# How much of a hidden phrase a response repeats: the scores of needle-in-a-haystack variants (tasks.md 3.2, 3.3).
+# Scores of needle-in-a-haystack variants: how much of a hidden phrase a response repeats (tasks.md 3.2, 3.3).
 
 
 def rouge1_recall(prediction: str, phrase: str) -> float:
@@ -203,15 +196,10 @@ def contains_phrase(prediction: str, phrase: str) -> float:
     return float(phrase.strip().casefold() in prediction.casefold())
 
 
-# Self-BLEU: how much the sentences of one text repeat each other. BUZZ measures summaries with it.
-
-
-_WEIGHTS = (1 / 3, 1 / 3, 1 / 3)
-
-
 def self_bleu(text: str, drop_empty: bool = False) -> float:
-    """Mean BLEU-3 of each sentence against all others, NLTK's smoothing method 1; 0 with fewer than two sentences.
+    """How much the sentences of one text repeat each other; BUZZ measures summaries with it.
 
+    Mean BLEU-3 of each sentence against all others, NLTK's smoothing method 1; 0 with fewer than two sentences.
     Sentences are what stands between full stops, stripped; words what stands between blanks. The empty sentence
     behind a final full stop stays, as in BUZZ's ``run_bleu_eval.py``: it scores 0 and lowers the mean, and it is the
     reference of a lone sentence (which scores 0 too). ``drop_empty`` leaves empty sentences out. The official code
@@ -225,7 +213,7 @@ def self_bleu(text: str, drop_empty: bool = False) -> float:
         return 0.0
     smoothing = bleu.SmoothingFunction().method1
     scores = [
-        float(bleu.sentence_bleu(sentences[:index] + sentences[index + 1 :], sentence, _WEIGHTS, smoothing))
+        float(bleu.sentence_bleu(sentences[:index] + sentences[index + 1 :], sentence, _BLEU_WEIGHTS, smoothing))
         for index, sentence in enumerate(sentences)
     ]
     return sum(scores) / len(scores)

@@ -1,5 +1,5 @@
 """The mini suite: small tasks that the testbed can do, in the formats it was trained on.
 
-Each module writes exercises from a `Material`. Training draws from the training material, the tasks from the held-out
-one, through the same function: formats cannot drift apart.
+Exercises are written from an `ExerciseMaterial`: for training from the training split, for tasks from the held-out one,
+by the same functions, so that formats cannot differ.
 """

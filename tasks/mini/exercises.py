@@ -1,4 +1,8 @@
-"""Questions about one document: facts in pages of a novel, asked in several wordings."""
+"""The writers of exercises, one for each task of the mini suite.
+
+Each takes a generator, the material of a split and a size: the characters of the context, about. Training and tasks
+call the same functions, so that their formats cannot differ.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,23 @@ import random
 
 from tasks.mini.material import Exercise, ExerciseMaterial, FactForm, Question, asked_of, wordings
 
-FACTS = 4  # in a document that is asked about; at least
+FACTS = 4  # facts of a document in the questions about one
+HOP_CHAINS = 3  # two-hop questions of one exercise
+PROSE_PER_DOCUMENT = 700  # characters of prose beside each fact, at most
+SUM_CHAINS = 2  # sums of one exercise
+POINTS = 3  # key points of a summary
+LABELS = 4  # of few-shot classification
+PASSAGE_CHARACTERS = 180  # of a passage, about
+QUOTED_WORDS = 14  # of the passage that is asked for
+MOST_PASSAGES = 6  # to be counted
+CODE_LINE = 52  # characters of a line, about
+CODE_LINES_ASKED = 5  # of one exercise, in training
+VARIABLES = 3  # of a chain
+VARIABLE_CHAINS = 2  # of one exercise
 
 
 def write_single_doc_qa(rng: random.Random, source: ExerciseMaterial, size: int, facts: int = FACTS) -> Exercise:
-    """``facts`` facts of one form, with keys and values of their own, in running text of about ``size`` characters."""
+    """Questions about one document: ``facts`` facts of one form, with keys and values of their own, in running text."""
     form = rng.choice(source.facts)
     keys = source.keys(rng, facts)
     values = draw_values(rng, source, form, facts)
@@ -27,15 +43,11 @@ def draw_values(rng: random.Random, source: ExerciseMaterial, form: FactForm, co
     return rng.sample(source.names, count) if form.value == "name" else source.numbers(rng, count)
 
 
-# Two-hop questions over several documents, answered with the step between.
-
-
-HOP_CHAINS = 3
-PROSE_PER_DOCUMENT = 700  # characters of prose beside each fact, at most
-
-
 def write_multi_doc_qa(rng: random.Random, source: ExerciseMaterial, size: int, chains: int = HOP_CHAINS) -> Exercise:
-    """Each fact stands in a document of its own: who owns a thing, and the code of a person."""
+    """Two-hop questions over several documents, answered with the step between.
+
+    Each fact is in a document of its own: who owns a thing, and the code of a person.
+    """
     hops = wordings()["hops"]
     keys, names = source.keys(rng, chains), rng.sample(source.names, chains)
     numbers = source.numbers(rng, chains)
@@ -55,14 +67,11 @@ def write_multi_doc_qa(rng: random.Random, source: ExerciseMaterial, size: int, 
     return Exercise("\n".join(documents), tuple(questions))
 
 
-# Chains of small sums: each step looks one fact up, the last ones add.
-
-
-SUM_CHAINS = 2
-
-
 def write_reasoning(rng: random.Random, source: ExerciseMaterial, size: int, chains: int = SUM_CHAINS) -> Exercise:
-    """Chains of two things in pages of a novel: one has coins, the other some more than it. Sums are below 19."""
+    """Small sums in steps: look up two facts, one after the other, then add.
+
+    Chains of two things in pages of a novel: one has coins, the other some more than it. Sums are below 19.
+    """
     words = wordings()["chains"]
     keys = source.keys(rng, 2 * chains)
     needles, questions = [], []
@@ -78,14 +87,11 @@ def write_reasoning(rng: random.Random, source: ExerciseMaterial, size: int, cha
     return Exercise(source.bury(rng, size, needles), tuple(questions))
 
 
-# Extractive summary: the sentences that the text marks as key points, in order.
-
-
-POINTS = 3
-
-
 def write_summary(rng: random.Random, source: ExerciseMaterial, size: int, points: int = POINTS) -> Exercise:
-    """Pages of a novel between key points, which are sentences of other pages; the summary repeats them."""
+    """Extractive summary: key points, marked in the text, are repeated in order.
+
+    Key points are sentences of other pages than those around them.
+    """
     words = wordings()["summary"]
     sentences = source.sentences(rng, points)
     marked = [words["point"].format(n=index, s=sentence) for index, sentence in enumerate(sentences, start=1)]
@@ -98,14 +104,11 @@ def write_summary(rng: random.Random, source: ExerciseMaterial, size: int, point
     return Exercise(context, (Question(words["question"], " " + " ".join(marked), (" ".join(sentences),)),))
 
 
-# Few-shot classification: the labels of words, from examples of those words.
-
-
-LABELS = 4
-
-
 def write_few_shot(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
-    """Lines of ``key`` and label. Half of the keys come twice; the asked ones are among all, wherever they stand."""
+    """Few-shot classification: the labels of keys, from examples of those keys.
+
+    Half of the keys come twice; questions are about any of them, wherever they stand.
+    """
     line = rng.choice(source.label_lines)
     labels = rng.sample(source.labels, LABELS)
     count = max(size // (len(line) + 16), 4)
@@ -118,15 +121,11 @@ def write_few_shot(rng: random.Random, source: ExerciseMaterial, size: int) -> E
     return Exercise("\n".join(lines), tuple(questions), predictable=False)
 
 
-# Passage retrieval: the number of the passage that ends as quoted.
-
-
-PASSAGE_CHARACTERS = 180  # of a passage, about
-QUOTED_WORDS = 14  # words
-
-
 def write_passage_retrieval(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
-    """Consecutive passages of a novel, each followed by its number. The numbers have two digits and no order."""
+    """Passage retrieval: the number of the passage that ends as quoted.
+
+    Consecutive passages of a novel, each followed by its number. The numbers have two digits and no order.
+    """
     words = wordings()["passage"]
     count = max(size // (PASSAGE_CHARACTERS + 40), 2)
     passages = source.paragraphs(rng, count, PASSAGE_CHARACTERS)
@@ -140,14 +139,8 @@ def write_passage_retrieval(rng: random.Random, source: ExerciseMaterial, size: 
     return Exercise("\n".join(lines), tuple(questions))
 
 
-# Passage counting: how many passages a text consists of.
-
-
-MOST_PASSAGES = 6
-
-
 def write_passage_count(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
-    """One to six passages of different novels, each opened by the same mark, and nothing that numbers them."""
+    """Passage counting: one to six passages of different novels, each after the same mark, and without numbers."""
     words = wordings()["count"]
     count = rng.randint(1, MOST_PASSAGES)
     share = max(size // count - len(words["mark"]), 20)
@@ -155,15 +148,8 @@ def write_passage_count(rng: random.Random, source: ExerciseMaterial, size: int)
     return Exercise(context, (Question(words["question"], f" {count}", (str(count),)),))
 
 
-# Code-like copying: the rest of a line whose beginning stands in the file already.
-
-
-CODE_LINE = 52  # characters of a line, about
-CODE_LINES_ASKED = 5  # in training
-
-
 def write_code(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
-    """Assignments of calls to distinct names; the question repeats one name."""
+    """Code-like copying: assignments of calls to distinct names; a question repeats one name and asks for its call."""
     count = max(size // CODE_LINE, 3)
     keys = [key.replace(" ", "_") for key in source.keys(rng, count)]
     calls = [
@@ -176,11 +162,7 @@ def write_code(rng: random.Random, source: ExerciseMaterial, size: int) -> Exerc
     return Exercise("\n".join(lines), tuple(questions), predictable=False)
 
 
-# RULER in small: key-value lists, several values of one key, variables that follow one another.
-
-
-VARIABLES = 3  # of a chain
-VARIABLE_CHAINS = 2
+# RULER in small.
 
 
 def write_multikey(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:

@@ -1,8 +1,11 @@
-"""An exercise: a context, and questions about it with their answers."""
+"""Exercises and what they are made of: novels, key words, names and wordings.
+
+An exercise is a context with questions about it and their answers. Material comes in two splits, for training and for
+tasks; nothing that is asked for is in both.
+"""
 
 from __future__ import annotations
 
-import gzip
 import random
 from dataclasses import dataclass
 from functools import cache
@@ -12,9 +15,17 @@ from typing import Any, Literal
 
 import yaml
 
-from tasks.haystack import BOOKS, SENTENCE_END, Haystack, Novel
+from tasks.haystack import BOOKS, SENTENCE_END, Haystack, Novel, read_novels
 from tasks.niah import DIGITS, FORMS, NEEDLE_WORDINGS
 from tasks.niah import KEYS as HELD_OUT_KEYS
+
+Split = Literal["train", "test"]
+
+HERE = Path(__file__).parent
+SPLITS = HERE / "splits.yaml"
+TEMPLATES = HERE / "wordings.yaml"
+TRAINING_BOOKS = tuple(sorted(HERE.parent.joinpath("books_train").glob("*.txt.gz")))
+SENTENCE_WORDS = range(6, 15)  # words of a sentence that may be asked to be repeated
 
 
 @dataclass(frozen=True)
@@ -46,20 +57,8 @@ class Exercise:
 
 
 def asked_of(count: int, least: int = 6, share: int = 6) -> int:
-    """How many of ``count`` entries training asks about: one in ``share``, ``least`` of a short list."""
+    """How many of ``count`` entries training has questions about: one in ``share``, ``least`` of a short list."""
     return min(max(least, count // share), count)
-
-
-# What exercises are made of: novels, key words, names and wordings, in two splits that share nothing asked for.
-
-
-Split = Literal["train", "test"]
-
-HERE = Path(__file__).parent
-SPLITS = HERE / "splits.yaml"
-TEMPLATES = HERE / "wordings.yaml"
-TRAINING_BOOKS = tuple(sorted(HERE.parent.joinpath("books_train").glob("*.txt.gz")))
-SENTENCE_WORDS = range(6, 15)  # words of a sentence that may be asked to be repeated
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ class ExerciseMaterial:
         return novel, novel.paragraph(near=rng.randrange(len(novel.text) * 9 // 10))
 
     def text(self, rng: random.Random, characters: int) -> str:
-        """Running text from a paragraph on, at most so long, shorter only by a part of a word."""
+        """Running text from the start of a paragraph: at most so long, shorter only by a part of a word."""
         novel, start = self.place(rng)
         haystack = Haystack(novel.text[start : start + max(characters, 20)])
         return haystack.text[: haystack.cuts[-2]]
@@ -158,7 +157,7 @@ def wordings() -> dict[str, Any]:
 def material(split: Split) -> ExerciseMaterial:
     """``train`` for training, ``test`` for tasks."""
     words = yaml.safe_load(SPLITS.read_text(encoding="utf-8"))[split]
-    if split == "test":  # the words of `niah`, which training leaves to it
+    if split == "test":  # the words of `niah`, which training does not use
         adjectives = dict.fromkeys(key.split()[0] for key in HELD_OUT_KEYS)
         nouns = dict.fromkeys(key.split()[1] for key in HELD_OUT_KEYS)
     else:
@@ -167,7 +166,7 @@ def material(split: Split) -> ExerciseMaterial:
     shared = tuple(FactForm(name, "number", form.needle, form.question) for name, form in FORMS.items())
     own = tuple(FactForm(name, **form) for name, form in wordings()["facts"][split].items())
     return ExerciseMaterial(
-        novels=_read_novels(TRAINING_BOOKS if split == "train" else BOOKS),
+        novels=read_novels(TRAINING_BOOKS if split == "train" else BOOKS),
         adjectives=tuple(adjectives),
         nouns=tuple(nouns),
         names=tuple(words["names"]),
@@ -181,9 +180,3 @@ def material(split: Split) -> ExerciseMaterial:
 def sources() -> tuple[Path, ...]:
     """The files that decide what the tasks ask."""
     return (SPLITS, TEMPLATES, NEEDLE_WORDINGS)
-
-
-def _read_novels(books: tuple[Path, ...]) -> tuple[Novel, ...]:
-    return tuple(
-        Novel(book.name.removesuffix(".txt.gz"), gzip.decompress(book.read_bytes()).decode("utf-8")) for book in books
-    )

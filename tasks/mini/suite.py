@@ -1,4 +1,4 @@
-"""What all tasks of the mini suite share: samples of given lengths from the held-out material."""
+"""The tasks of the mini suite: their names, lengths and scores. What they ask is written in `tasks.mini.exercises`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tasks.metrics.overlap import rouge_l
 from tasks.mini import exercises
 from tasks.mini.material import Exercise, ExerciseMaterial, material, sources, wordings
 
-SMALLEST = 60  # characters of context; what each writer must have besides is added by itself
+SMALLEST = 60  # characters of context; writers add what they need besides
 
 
 def found(reference: str, prediction: str) -> float:
@@ -28,7 +28,7 @@ def found(reference: str, prediction: str) -> float:
 
 @dataclass(frozen=True)
 class MiniTask(Task):
-    """Samples of ``lengths`` tokens (special tokens and question included), ``repeats`` of each.
+    """The base of the suite: samples of ``lengths`` tokens (special tokens and question included), ``repeats`` of each.
 
     A prompt is never longer than asked, and shorter by less than what the next word, line or passage would add.
     Generation ends with the line. A sample depends on the seed and on its own length and repeat only.
@@ -97,9 +97,6 @@ class MiniTask(Task):
             document=f"{self.name}-L{length}-r{repeat}",
             axes={"length": length} | ({"form": exercise.form} if exercise.form else {}),
         )
-
-
-# The tasks of the mini suite: how they are named and scored. What they ask stands in their writers.
 
 
 def same_number(gold: str, prediction: str) -> float:

@@ -8,8 +8,8 @@ import pytest
 from tasks import Likelihood, TaskError, build
 from tasks.buzz_summaries import mean_rouge
 from tasks.data.tables import table
-from tasks.hashevict_suite import diagonals
 from tasks.metrics.overlap import rouge_l
+from tasks.needle import diagonals
 from tasks.templates import fill
 
 SELF_BLEU = json.loads((Path(__file__).parent / "micro_examples/self_bleu.json").read_text())
