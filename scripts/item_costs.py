@@ -1,8 +1,8 @@
 """What each table and figure has cost at scale=mini, from the rows of a sweep, written into the heads of conf/exp/.
 
-python -m scripts.item_costs results_dir=results [--papers keydiff caote] [--write]
+python -m scripts.item_costs [results_dir=results] [--papers keydiff caote] [--write]
 
-The cost of an item is that of its cells and their reference lines, in time of two processor cores. Cells of which fewer
+The cost of an item is that of its cells and their baselines, in time of two processor cores. Cells of which fewer
 samples are stored than the item asks for are taken in proportion, and the head says so.
 """
 
@@ -39,7 +39,7 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Spent:
-    """Of one cell. ``seconds``: of processor cores. ``day``: of its last part."""
+    """The cost of one cell. ``seconds``: of processor cores. ``day``: of its last part."""
 
     samples: int
     seconds: float
@@ -65,7 +65,7 @@ def _added(costs: Sequence[tuple[int, float, str]]) -> Spent:
 
 
 def wanted(configs: Iterable[Mapping[str, Any]], prompts: Prompts) -> dict[Key, int]:
-    """The samples of these cells and of the reference lines beside them, by labels."""
+    """The number of samples of these cells and of their baselines, by labels."""
     found = {}
     for config in configs:
         for policy in (config["policy"], *(preset(name) for name in config["references"])):
@@ -114,11 +114,11 @@ def _configurations(item: str) -> list[dict[str, Any]]:
 def main() -> None:
     """Print the cost of every item, and write it into its file where that is asked for."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    arguments.add_argument("--results-dir", type=Path, default=Path("results"))
+    arguments.add_argument("results_dir", nargs="?", default="results", metavar="results_dir=FOLDER")
     arguments.add_argument("--papers", nargs="+", choices=[*PAPERS, "ours"], default=list(PAPERS))
     arguments.add_argument("--write", action="store_true", help="write the costs into conf/exp/<paper>/*.yaml")
     options = arguments.parse_args()
-    measured = spent(options.results_dir)
+    measured = spent(Path(options.results_dir.removeprefix("results_dir=")))
     prompts = cache(Prompts)  # one for each limit
     for item in option_names("exp"):
         if item.partition("/")[0] not in options.papers:

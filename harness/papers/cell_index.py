@@ -12,16 +12,16 @@ import pandas as pd
 
 
 class NoCellError(Exception):
-    """No row answers; the message says what would have to be run."""
+    """There are no rows of a cell; the message says which cell would have to be run."""
 
 
 class ProtocolError(Exception):
-    """There are rows, of another protocol; the message names the field."""
+    """There are rows, but of another protocol; the message names the field that differs."""
 
 
 @dataclass(frozen=True)
 class CellQuery:
-    """One cell as a claim wants it. ``policies``: names under which it may stand; an empty field is no condition."""
+    """One cell that a claim needs. ``policies``: names it may have in our rows; an empty field is no condition."""
 
     policies: tuple[str, ...]
     budget: str = ""
@@ -31,7 +31,7 @@ class CellQuery:
 
     @property
     def dense(self) -> bool:
-        """Whether the claim speaks of the full cache."""
+        """Whether it is the cell of the full cache."""
         return self.policies[0] == "dense"
 
     @property
@@ -40,7 +40,7 @@ class CellQuery:
         return f"blocks of {self.block_size}" if self.prompt == "blocked" else self.prompt
 
     def __str__(self) -> str:
-        """As verdicts call it: ``keydiff at 25%``."""
+        """Its name in verdicts: ``keydiff at 25%``."""
         return self.policies[0] if self.dense else f"{self.policies[0]} at {self.budget}"
 
 
@@ -66,12 +66,12 @@ class CellRows:
 
     @cached_property
     def samples(self) -> pd.DataFrame:
-        """One row per sample, under its id: what does not depend on the metric."""
+        """One row per sample, indexed by ``sample_id``: the columns that do not depend on the metric."""
         return self.rows[self.rows["metric"] == self.metric].set_index("sample_id")
 
     @cached_property
     def clusters(self) -> pd.Series:
-        """What may be dependent, by sample: samples of one document; a sample without one stands for itself."""
+        """The cluster of each sample: its document, since samples of one may be dependent, or the sample itself."""
         ids = self.samples.index
         documents = self.samples["document"].fillna("").astype(str)
         return pd.Series(np.where(documents == "", "sample " + ids.astype(str), "document " + documents), ids)
@@ -168,13 +168,13 @@ class CellIndex:
         return ([cell for cell in cells if cell.budget_of == query.budget_of] or cells)[-1]
 
 
-def budget_proxies(asked: Sequence[str], available: Sequence[str]) -> dict[str, str]:
+def budget_proxies(wanted: Sequence[str], available: Sequence[str]) -> dict[str, str]:
     """For each of the paper's budgets one that was measured: itself, else the one of the same rank.
 
     Both smallest first. With fewer rungs than the paper's ladder several of its budgets share one.
     """
     if not available:
-        return {budget: budget for budget in asked}
-    top = max(1, len(asked) - 1)
-    rank = {budget: available[round(place * (len(available) - 1) / top)] for place, budget in enumerate(asked)}
-    return {budget: budget if budget in available else rank[budget] for budget in asked}
+        return {budget: budget for budget in wanted}
+    top = max(1, len(wanted) - 1)
+    rank = {budget: available[round(i * (len(available) - 1) / top)] for i, budget in enumerate(wanted)}
+    return {budget: budget if budget in available else rank[budget] for budget in wanted}

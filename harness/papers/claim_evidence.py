@@ -238,11 +238,11 @@ def _build_strata(
 ) -> list[Stratum]:
     """One stratum per task, or per value of the axis ``split``."""
     out = []
-    for place, task in enumerate(tasks):
-        one = cells[0][place].cell.samples
+    for i, task in enumerate(tasks):
+        one = cells[0][i].cell.samples
         for axis, value in comparison.only.items():
             one = one[one[f"axis_{axis}"] == value]
-        values = [cell[place].values for cell in cells]
+        values = [cell[i].values for cell in cells]
         # Bytes and coverage are averages over samples, whatever a score's weight is.
         weights = one["weight"].astype(float) if not comparison.column else pd.Series(1.0, index=one.index)
         groups: Iterable[tuple[str, pd.Index]] = [(task, one.index)]

@@ -1,6 +1,6 @@
-"""The claims ledger: what each paper says of its methods, and what exactly of it our rows can be asked.
+"""The claims ledger: what each paper says of its methods, and the comparison of our rows that tests it.
 
-The ledger (``claims.csv``) has the sentences, ``claims/<paper>.yaml`` beside it what is compared. Both name a claim by
+The ledger (``claims.csv``) has the sentences, ``claims/<paper>.yaml`` next to it the comparisons. Both name a claim by
 its id (KD-01).
 """
 
@@ -35,7 +35,7 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """What is looked up in rows: a method of the paper, and what differs from the comparison's own protocol."""
+    """A method to be looked up in rows, and where it differs from the comparison's own protocol."""
 
     method: str
     variant: str = ""  # words of the note that names a row of a sensitivity table
@@ -51,12 +51,12 @@ class MethodSpec:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One question to the rows, all in the units of their metrics ([0, 1] for scores, nats for perplexity)."""
+    """What a claim compares, in the units of the rows' metrics ([0, 1] for scores, nats for perplexity)."""
 
     kind: Kind
     left: tuple[MethodSpec, ...]
     right: tuple[MethodSpec, ...] = ()
-    task: tuple[str, ...] = ()  # the paper's names; that of an average stands for its tasks
+    task: tuple[str, ...] = ()  # the paper's names; the name of an average means all its tasks
     metric: tuple[str, ...] = ("official_score",)  # the paper's names; of several, the geometric mean
     column: str = ""  # instead of a metric, columns of the rows, summed: "coverage", "kv_bytes+state_bytes"
     budgets: tuple[str, ...] = ()
@@ -66,12 +66,12 @@ class Comparison:
     budget_of: str = ""  # what the paper's shares are shares of (`harness.config.budget`); empty where it gives slots
     per: Literal["average", "task"] = "average"
     pairs: bool = False  # the left and right ones belong together one by one, instead of each with each
-    best_left: bool = False  # the best of the left ones stands for all
+    best_left: bool = False  # only the best of the left ones is compared
     factor: float = 1.0
     margin: float = 0.0
     low: float = 0.0
     high: float = 0.0
-    split: str = ""  # an axis of the task whose values are told apart
+    split: str = ""  # an axis of the task; each of its values is a stratum
     only: Mapping[str, Any] = field(default_factory=dict)  # samples with these axis values alone
 
     @staticmethod
@@ -89,19 +89,19 @@ class Comparison:
         return Comparison(**given)
 
     def budgets_compared(self) -> set[str]:
-        """Budgets that the comparison itself is about."""
+        """The budgets at which the comparison looks up cells."""
         own = {each.budget for each in self.methods() if each.budget}
         return own if all(each.budget for each in self.methods()) else own | set(self.budgets)
 
     def methods(self) -> list[MethodSpec]:
-        """Everything that is looked up, once."""
+        """Every method that is looked up, once."""
         dense = (MethodSpec("dense"),) if self.kind == "nearer" else ()
         return list(dict.fromkeys((*self.left, *self.right, *dense)))
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of a paper. ``comparison`` is None where our rows cannot decide it; ``reason`` then says why."""
+    """A sentence of a paper. ``comparison`` is None where our rows cannot test it; ``reason`` then says why."""
 
     id: str
     paper: str
@@ -123,10 +123,12 @@ def claims(paper: str) -> list[Claim]:
     lines = ledger[ledger["paper"] == known_paper(paper)].to_dict("records")
     file = FOLDER / "claims" / f"{paper}.yaml"
     written = yaml.safe_load(file.read_text())
-    asked, defaults = written["claims"], written["defaults"]
-    if unlike := {line["id"] for line in lines} ^ set(asked):
+    comparisons, defaults = written["claims"], written["defaults"]
+    if unlike := {line["id"] for line in lines} ^ set(comparisons):
         raise UserError(f"{file} and claims.csv do not list the same claims: {', '.join(sorted(unlike))}.")
-    return [_parse_claim({str(k): str(v) for k, v in line.items()}, asked[line["id"]], defaults) for line in lines]
+    return [
+        _parse_claim({str(k): str(v) for k, v in line.items()}, comparisons[line["id"]], defaults) for line in lines
+    ]
 
 
 def _parse_claim(line: Mapping[str, str], written: Mapping[str, Any], defaults: Mapping[str, Any]) -> Claim:

@@ -17,12 +17,12 @@ from harness.papers.claim_tests import ClaimResult
 
 Outcome = Literal["reproduced", "not reproduced", "inconclusive", "not comparable"]
 Scale = Literal["mini", "full"]
-ALPHA = 0.05  # the chance, per paper, of even one verdict that chance alone made
+ALPHA = 0.05  # family-wise error rate per paper
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a claim.
+    """The verdict on a claim.
 
     ``estimate`` and ``interval`` (95 %) are those of the case that decides: the weakest one, in the units of its metric
     and positive where it speaks for the claim; NaN where nothing was compared. ``n`` are its paired samples,
@@ -42,7 +42,7 @@ class Verdict:
 
 
 def verdict(claim: Claim, rows: pd.DataFrame, scale: Scale) -> Verdict:
-    """The verdict on one claim by itself, as if it were the only one that is tested."""
+    """The verdict on one claim alone, without a correction for other claims."""
     return verdicts([claim], CellIndex(rows), scale)[0]
 
 
@@ -54,9 +54,9 @@ def verdicts(claims: Sequence[Claim], index: CellIndex, scale: Scale) -> list[Ve
     both, doubled, is Holm-corrected over all tested claims. *Reproduced* needs a corrected p of at most 0.05 and 95 %
     intervals of all cases on the claim's side, and that nothing is missing; *not reproduced* the opposite of one case.
 
-    ``scale="mini"``: the testbed stands for the paper's models; the paper's budgets that were not measured are replaced
-    by those of the same rank, its block size by the only one there is, an average by that of its tasks that were
-    measured. ``scale="full"``: model, regime, block size, budget and tasks must be the paper's own.
+    ``scale="mini"``: the testbed is taken for the paper's models; budgets of the paper that were not measured are
+    replaced by those of the same rank, its block size by the only one there is, an average by that of its tasks that
+    were measured. ``scale="full"``: model, regime, block size, budget and tasks must be the paper's own.
     """
     found = [collect_evidence(claim, index, mini=scale == "mini") for claim in claims]
     tested = [i for i, each in enumerate(found) if each.results]

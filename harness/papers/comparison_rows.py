@@ -15,7 +15,7 @@ from harness.report.looks import is_baseline
 from harness.report.rows import checked_rows, valid_rows
 from harness.report.run_facts import readable
 
-SCOPE = ("model", "dtype", "seed", "task")  # scores and sizes are compared within one place only
+SCOPE = ("model", "dtype", "seed", "task")  # scores and sizes are compared only within equal values of these
 
 
 def comparable_rows(rows: pd.DataFrame, experiment: str) -> pd.DataFrame:
@@ -64,7 +64,7 @@ def not_measured(experiment: str) -> NotMeasuredError:
 
 
 def rows_at(rows: pd.DataFrame, columns: Sequence[str], key: Sequence[object]) -> pd.Series:
-    """Which rows have these values, in the order of ``columns``; what ``key`` has beyond them is ignored."""
+    """A mask of the rows with these values, in the order of ``columns``; further values of ``key`` are ignored."""
     same = pd.Series(True, rows.index)
     for column, value in zip(columns, key, strict=False):
         same &= rows[column] == value
@@ -78,7 +78,7 @@ def on_common_samples(cells: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
 
 
 def mean_difference(left: pd.DataFrame, right: pd.DataFrame) -> Interval:
-    """Of left - right, paired: two cells `on_common_samples`."""
+    """The mean of left - right, paired by sample: two cells of `on_common_samples`."""
     values, others = left["value"].to_numpy(float), right["value"].to_numpy(float)
     return paired_difference(values, others, left["cluster"].to_numpy(str), left["weight"].to_numpy(float))
 
@@ -102,7 +102,7 @@ def regime_text(cell: pd.DataFrame) -> str:
 
 
 def row_conditions(used: pd.DataFrame) -> tuple[str, ...]:
-    """On what, with what and how many, of exactly the rows that a table uses."""
+    """Model, tasks, numbers of samples and machine of exactly the rows that a table uses, as sentences."""
     cells = used.drop_duplicates("cell_id")
     tasks = [
         f"{task} ({metric_title(str(part['metric'].iloc[0]))}, {part['sample_id'].nunique()} samples, prompts of "

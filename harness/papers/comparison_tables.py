@@ -78,24 +78,24 @@ def oracle_gap(rows: pd.DataFrame) -> MeasuredTable:
     )
 
 
-# Realised against nominal budget: what a policy held when it was asked for so much.
+# Realised against nominal budget: what a policy held under a budget.
 
 
 MANY_POLICIES = 10  # policies
 
 
 def realised_budgets(rows: pd.DataFrame) -> MeasuredTable:
-    """One task and budget: the longest answers of those at which many policies stand beside dense.
+    """One task and budget: of those with many policies and dense, the one with the longest answers.
 
-    Policies that were run there under another budget only (FastGen, which takes none) stand there with it.
+    Policies that were run there under another budget only (FastGen, which takes none) are shown with that one.
     """
     own = comparable_rows(rows, "realised")
     sparse = own[~own["dense"] & ~own["reference"] & (own["prompt"] != "simulated") & own["of_dense"].notna()]
     if sparse.empty:
         raise not_measured("realised")
-    *place, asked = _largest_scope(sparse)
-    here = sparse[rows_at(sparse, SCOPE, place)]
-    at_budget = here["budget"] == asked
+    *scope, budget = _largest_scope(sparse)
+    here = sparse[rows_at(sparse, SCOPE, scope)]
+    at_budget = here["budget"] == budget
     here = here[at_budget | ~here["policy"].isin(set(here[at_budget]["policy"]))]
     lines: list[tuple[Value, ...]] = []
     for policy in ordered_policies(here["policy"]):
@@ -103,7 +103,7 @@ def realised_budgets(rows: pd.DataFrame) -> MeasuredTable:
         for budget in ordered_budgets(named["budget"]):
             for _, cell in named[named["budget"] == budget].groupby("setting", sort=True):
                 lines.append((policy, regime_text(cell), budget, *_mean_sizes(cell), len(cell)))
-    dense = own[own["dense"] & rows_at(own, SCOPE, place)]
+    dense = own[own["dense"] & rows_at(own, SCOPE, scope)]
     return MeasuredTable(
         name="realised",
         title="Realised against nominal budget",
@@ -119,7 +119,7 @@ def realised_budgets(rows: pd.DataFrame) -> MeasuredTable:
 
 
 def _largest_scope(sparse: pd.DataFrame) -> tuple[object, ...]:
-    """Of the places and budgets with `MANY` policies the one with the longest answers, else the one with the most."""
+    """The scope and budget with the longest answers among those with `MANY_POLICIES`, else with the most policies."""
     found = sparse.groupby([*SCOPE, "budget"], sort=True).agg({"policy": "nunique", "new_tokens": "max"})
     found["many"] = found["policy"] >= MANY_POLICIES
     found.loc[~found["many"], "new_tokens"] = 0
@@ -236,10 +236,10 @@ def both_readings(rows: pd.DataFrame) -> MeasuredTable:
 
 
 def _cell_pairs(own: pd.DataFrame, pair: ReadingPair) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
-    """Cells of both presets: in every regime that they share, else in the one that each has."""
+    """Cells of both presets: in every prompt regime that they share, else in the one that each has."""
     named = {side: own[own["policy"] == pair[side]] for side in ("first", "second")}
-    for place, part in named["first"].groupby(list(SCOPE), sort=False):
-        other = named["second"][rows_at(named["second"], SCOPE, place)]
+    for scope, part in named["first"].groupby(list(SCOPE), sort=False):
+        other = named["second"][rows_at(named["second"], SCOPE, scope)]
         for budget in ordered_budgets(part["budget"]):
             left, right = (each[each["budget"] == budget] for each in (part, other))
             here = {

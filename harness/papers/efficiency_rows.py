@@ -19,7 +19,7 @@ COLUMNS = (*CASE, "quantity", "unit", "value", "low", "high", "repeats", *CONDIT
 
 
 def save_rows(rows: pd.DataFrame, results: Path) -> Path:
-    """Write one run under a name that says when and what it is. Raises ValueError for rows outside of the schema."""
+    """Write one run as a file named by time and content hash. Raises ValueError for rows outside of the schema."""
     if missing := set(COLUMNS) ^ set(rows.columns):
         raise ValueError(f"Rows of costs have exactly the columns of docs/results-schema.md; these differ: {missing}.")
     buffer = io.BytesIO()

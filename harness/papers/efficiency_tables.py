@@ -27,7 +27,7 @@ FAIR = "Dense keeps everything; a policy is as good as the quality it keeps (see
 
 
 def throughput_table(paper: str, results: Path) -> MeasuredTable:
-    """Prefill and decode tokens per second and cache memory of a paper's methods, beside dense."""
+    """Prefill and decode tokens per second and cache memory of a paper's methods and of dense."""
     rows = newest_rows(results, f"{paper}/throughput")
     dense = rows_of_policy(rows, "dense")
     lines = [speed_line(name, rows_of_policy(rows, name), dense) for name in ordered_policies(rows["policy"])]
@@ -193,7 +193,7 @@ def caote_table_6(results: Path) -> MeasuredTable:
 
 
 def caote_table_7(results: Path) -> MeasuredTable:
-    """The same for one generated token."""
+    """What CAOTE adds to one generated token: by the paper's formulas, counted, and in time."""
     rows = newest_rows(results, "caote/table_7")
     lines = [
         line

@@ -1,4 +1,4 @@
-"""Diagnostics for figures and tables: every cell whose inside they show, diagnosed once and stored."""
+"""The diagnostics that figures and tables need: every cell is diagnosed once, and the results are stored."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from harness.store.store import Store
 
 @dataclass
 class DiagnosticWork:
-    """One cell, and for each diagnostic how many samples are asked for."""
+    """One cell, and how many samples each of its diagnostics needs."""
 
     cell: Cell
     samples: dict[str, int] = field(default_factory=dict)
 
 
 def diagnose_items(paper: str, items: Sequence[str], scale: str, overrides: Sequence[str]) -> int:
-    """Diagnose what these figures and tables need and the store lacks; the number of samples that were computed.
+    """Compute the diagnostics that these figures and tables need and the store lacks; returns the number of samples.
 
     ``overrides``: further settings of ``python -m harness``. Raises the errors of `harness.config.cell.USER_ERRORS`.
     """
@@ -66,7 +66,7 @@ def diagnose_items(paper: str, items: Sequence[str], scale: str, overrides: Sequ
 
 
 def _missing_samples(work: DiagnosticWork, store: Store, prompts: Prompts) -> Iterator[tuple[Job, list[str]]]:
-    """The samples that lack a diagnostic, and which."""
+    """The samples that lack diagnostics, with the names of those."""
     folder = store.root / work.cell.id
     ranks = {sample.id: rank for rank, (sample, _, _) in enumerate(prompts.samples_of(work.cell))}
     for job in plan(work.cell.model, [work.cell], store, prompts).jobs:
@@ -78,7 +78,7 @@ def _missing_samples(work: DiagnosticWork, store: Store, prompts: Prompts) -> It
 def _work(
     paper: str, items: Sequence[str], scale: str, overrides: Sequence[str]
 ) -> tuple[list[DiagnosticWork], Path, str]:
-    """The cells of all items that show insides, each once, and the settings that hold for all."""
+    """The cells of all items with diagnostics, each once; the results folder; the device."""
     found: dict[str, DiagnosticWork] = {}
     results_dir, device = Path("results"), "auto"
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
@@ -108,5 +108,5 @@ def _item_configs(
 
 @cache
 def _compose(overrides: tuple[str, ...]) -> DictConfig:
-    """Figures share most of their policies and tasks."""
+    """A composed configuration; figures share most of theirs."""
     return compose("config", overrides=list(overrides))

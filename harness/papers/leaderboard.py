@@ -44,7 +44,7 @@ class LeaderboardLine:
 
 
 def leaderboards(rows: pd.DataFrame, compared: float = COMPARED_SIZE) -> list[MeasuredTable]:
-    """One board for each task on which enough policies can be read at ``compared`` of the dense bytes."""
+    """One leaderboard per task on which enough policies can be read at ``compared`` of the dense bytes."""
     own = comparable_rows(rows, "leaderboard")
     own = own[own["of_dense"].notna() & (own["prompt"] != "simulated")]
     boards = (_leaderboard(part, compared) for _, part in own.groupby(list(SCOPE), sort=False))
@@ -94,7 +94,7 @@ def _table_line(rank: str, each: LeaderboardLine) -> tuple[Value, ...]:
 
 
 def _papers_of(policy: str) -> list[str]:
-    """Papers whose tables have a method that this preset stands for."""
+    """Papers whose tables have a method that is this preset."""
     methods = name_map()["methods"]
     return [paper for paper in PAPERS if any(policy in (found or ()) for found in methods[paper].values())]
 
@@ -121,8 +121,10 @@ def _policy_line(policy: str, cells: pd.DataFrame, dense: pd.DataFrame, compared
 
 
 def _mixed_interval(ends: Sequence[Interval], share: float) -> Interval:
-    """The mixture's mean, with ends of its interval mixed alike: never narrower than the samples allow, for the two
-    cells err together at worst."""
+    """The mixture's mean and interval, whose ends are mixed like the mean.
+
+    That interval is never too narrow: at worst the errors of the two cells are fully correlated.
+    """
     (first, second), rest = ends, 1 - share
     low, high = (rest * getattr(first, end) + share * getattr(second, end) for end in ("low", "high"))
     return Interval(rest * first.mean + share * second.mean, low, high, first.n, first.n_clusters)

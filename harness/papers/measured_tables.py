@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from harness.errors import UserError
 
-Value = str | int | float | None  # None: there is nothing to say; NaN: it was asked for and is not a number
+Value = str | int | float | None  # None: an empty place; NaN: a value that is not a number
 
 
 @dataclass(frozen=True)
 class MeasuredTable:
-    """Lines under columns, with what a reader must know to use them.
+    """Lines under columns, with the conditions under which they were measured.
 
     ``name``: for file names, unique within its item (``keydiff-scoring``). ``conditions``: sentences, never empty.
     ``columns``: titles with their units; the first column names the line. ``lines``: one value for each column.
@@ -53,4 +53,4 @@ def text_of(value: Value) -> str:
 
 
 class NotMeasuredError(UserError):
-    """A table that cannot be made of what is stored. The message says why, and what would measure it."""
+    """The stored rows are not enough for a table; the message says why, and which command measures it."""

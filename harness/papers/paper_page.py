@@ -26,7 +26,7 @@ OURS_TITLE = "What only we show"
 
 @dataclass(frozen=True)
 class PaperPage:
-    """What a page says. ``commands``: what was typed, the sweep before the report."""
+    """The content of a page. ``commands``: the sweep, then the report."""
 
     paper: str
     scale: Scale
@@ -34,7 +34,7 @@ class PaperPage:
     entries: Sequence[ReportItem]
     verdicts: Sequence[Verdict]
     rows: pd.DataFrame  # those of the paper's items
-    broken: tuple[str, ...] = ()  # policies with cells that broke an invariant, which are in no number
+    broken: tuple[str, ...] = ()  # policies with cells that broke an invariant and are left out
 
     @property
     def title(self) -> str:
@@ -43,7 +43,7 @@ class PaperPage:
 
     @property
     def banner(self) -> str:
-        """Whom the page speaks of."""
+        """The models behind the page, as a sentence."""
         if self.scale == "full":
             models = sorted(set(self.rows["model"])) if not self.rows.empty else []
             return f"Rows of {', '.join(models) or 'no model'}, at the paper's own setting (scale=full)."
@@ -55,7 +55,7 @@ class PaperPage:
 
     @property
     def counted(self) -> list[tuple[str, int]]:
-        """How many claims met which fate."""
+        """How many claims have which verdict."""
         found = Counter(each.outcome for each in self.verdicts)
         return [(outcome, found[outcome]) for outcome in get_args(Outcome)]
 
@@ -82,32 +82,32 @@ class PaperPage:
         return sources(self.rows.fillna("")) if not self.rows.empty else []
 
 
-def build_page(paper: str, stored: ReportData) -> PaperPage:
+def build_page(paper: str, data: ReportData) -> PaperPage:
     """Everything that a paper's page shows."""
     commands = (
-        f"python -m harness +exp={paper}/all scale={stored.scale}",
-        f"python -m harness report paper={paper} scale={stored.scale}",
+        f"python -m harness +exp={paper}/all scale={data.scale}",
+        f"python -m harness report paper={paper} scale={data.scale}",
     )
-    broken = tuple(sorted(stored.index.broken))
+    broken = tuple(sorted(data.index.broken))
     if paper not in PAPERS:
-        return PaperPage(paper, stored.scale, commands, list(our_items(paper, stored)), (), stored.rows, broken)
-    found = list(report_items(paper, stored))
-    decided = verdicts(claims(paper), stored.index, stored.scale)
-    return PaperPage(paper, stored.scale, commands, found, decided, _paper_rows(paper, stored), broken)
+        return PaperPage(paper, data.scale, commands, list(our_items(paper, data)), (), data.rows, broken)
+    found = list(report_items(paper, data))
+    decided = verdicts(claims(paper), data.index, data.scale)
+    return PaperPage(paper, data.scale, commands, found, decided, _paper_rows(paper, data), broken)
 
 
-def _paper_rows(paper: str, stored: ReportData) -> pd.DataFrame:
-    """The rows of the cells that the paper's experiments list, and of the dense ones beside them."""
-    asked = paper_items(paper)
-    names = asked.loc[asked["needs"] != "drawing", "item"]
-    keys = {key for name in names for key in figure_cells(paper, name, stored.scale).keys}
+def _paper_rows(paper: str, data: ReportData) -> pd.DataFrame:
+    """The rows of the cells that the paper's experiments list, and of the dense cells of the same tasks."""
+    listed = paper_items(paper)
+    names = listed.loc[listed["needs"] != "drawing", "item"]
+    keys = {key for name in names for key in figure_cells(paper, name, data.scale).keys}
     tasks = {key[KEY.index("task")] for key in keys}
     own = {
         str(cell.rows["cell_id"].iloc[0])
-        for cell in stored.index.cells
+        for cell in data.index.cells
         if experiment_key(cell) in keys or (cell.policy == "dense" and cell.task in tasks)
     }
-    return stored.rows[stored.rows["cell_id"].isin(own)] if own else stored.rows.iloc[:0]
+    return data.rows[data.rows["cell_id"].isin(own)] if own else data.rows.iloc[:0]
 
 
 def render_page(page: PaperPage) -> str:

@@ -113,7 +113,7 @@ def _verdict_line(each: Verdict) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-# Whether a report is up to date: a fingerprint of everything it is made from is stored beside it.
+# Whether a report is up to date: a fingerprint of everything it is made from is stored in its folder.
 
 
 PROJECT_FOLDERS = ("harness", "tasks", "policies", "conf", "results/published")  # folders of the project
@@ -136,18 +136,18 @@ def report_fingerprint(results: Path, scale: str) -> str:
 
 
 def is_fresh(report: Path, stamp: str) -> bool:
-    """Whether the report in this folder was made from the same."""
+    """Whether the report in this folder has this fingerprint."""
     file = report / FINGERPRINT_FILE
     return (report / "index.html").is_file() and file.is_file() and file.read_text() == stamp
 
 
 def store_fingerprint(report: Path, stamp: str) -> None:
-    """Remember what the report in this folder was made from; written last, so that half a report is never fresh."""
+    """Store the fingerprint with the report; written last, so that half a report is never fresh."""
     write_atomically(report / FINGERPRINT_FILE, stamp.encode())
 
 
 def _folder_hash(folder: Path) -> str:
-    """Of every file below, under its path, but for what Python caches."""
+    """A hash of every file below, with its path; Python's caches are left out."""
     digest = hashlib.sha256()
     for file in sorted(file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts):
         digest.update(f"{file.relative_to(folder)}\0".encode())

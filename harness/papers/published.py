@@ -1,4 +1,4 @@
-"""Where the published numbers lie, and which papers there are."""
+"""The published numbers of the five papers, the papers' names for what our rows call otherwise, and mini proxies."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def name_map() -> dict[str, Any]:
     return found
 
 
-# The papers' names in ours: presets, task labels, metrics, models. None where there is no counterpart.
+# The papers' names in ours: presets, task labels, metrics, models. Empty where there is no counterpart.
 
 
 def presets(paper: str, method: str, note: str = "") -> tuple[str, ...]:
-    """Names under which a method's rows may stand, the preset first; of a sensitivity table's row its own name.
+    """Policy names that a method may have in our rows, the preset first; a row of a sensitivity table has its own name.
 
     Empty where nothing of ours is the same, for instance because the paper does not say which variant it means.
     """
@@ -62,7 +62,7 @@ def task_labels(paper: str, task: str) -> tuple[str, ...]:
 
 
 def row_metrics(metric: str) -> tuple[str, ...]:
-    """Metrics of our rows that stand for the papers' one, the preferred first; empty where we measure no such thing."""
+    """Metrics of our rows that measure the paper's one, the preferred first; empty where we do not measure it."""
     return tuple(name_map()["metrics"].get(metric) or ())
 
 
@@ -143,7 +143,7 @@ def paper_items(paper: str | None = None) -> pd.DataFrame:
     return found.copy() if paper is None else found[found["paper"] == known_paper(paper)].reset_index(drop=True)
 
 
-# What stands for what at scale=mini (``results/published/mini.yaml``): one place for verdicts and for tables.
+# Proxies at scale=mini (``results/published/mini.yaml``), the same for verdicts and for tables.
 
 
 TESTBED = "testbed"
@@ -156,26 +156,26 @@ def _proxies() -> dict[str, Any]:
 
 
 def proxy_task(label: str, measured: Collection[str]) -> str:
-    """The label itself where it was measured, else the mini task that stands for it; empty where neither was."""
+    """The label itself if it was measured, else the mini task that is its proxy; empty if neither was."""
     stands = str(_proxies()["tasks"].get(label, ""))
     return label if label in measured else stands if stands in measured else ""
 
 
 def proxy_tasks(labels: Iterable[str], measured: Collection[str]) -> list[str]:
-    """The measured tasks that stand for these, each once: several of a paper's tasks may share one."""
+    """The measured tasks or proxies of these, each once: several of a paper's tasks may share one."""
     return list(dict.fromkeys(found for label in labels if (found := proxy_task(label, measured))))
 
 
 def proxy_metrics(metric: str) -> tuple[str, ...]:
-    """Metrics of mini tasks that stand for the papers' one, the preferred first."""
+    """Metrics of mini tasks that are proxies of the paper's one, the preferred first."""
     return tuple(_proxies()["metrics"].get(metric, ()))
 
 
 def proxy_budget(paper: str, asked: str) -> str:
-    """The share that stands for the paper's budget; the budget itself where none does."""
+    """The share that is the proxy of the paper's budget; the budget itself if there is none."""
     return str(_proxies()["budgets"].get(paper, {}).get(asked, asked))
 
 
 def proxy_block_size(paper: str, asked: int) -> int:
-    """Tokens of the block that stands for the paper's; its own where none does."""
+    """The proxy of the paper's block size, in tokens; the block size itself if there is none."""
     return int(_proxies()["block_sizes"].get(paper, {}).get(asked, asked))

@@ -27,7 +27,7 @@ FORMULA_TABLES = {("keydiff", "Table 4"): "keydiff_table4_complexity.md"}  # tab
 
 @dataclass(frozen=True)
 class ReportItem:
-    """One item. ``reason``: why there is nothing of ours; empty where there is.
+    """One item. ``reason``: why we show nothing for it; empty where we do.
 
     ``formulas``: a printed table without numbers, as (headings, lines).
     """
@@ -51,7 +51,7 @@ class ReportItem:
 
 @dataclass(frozen=True)
 class ReportData:
-    """What a report is made of."""
+    """The rows and the results folder that a report is made from."""
 
     results: Path
     rows: pd.DataFrame
@@ -60,33 +60,33 @@ class ReportData:
 
     @property
     def store(self) -> Store:
-        """The store that the rows are from; diagnostics lie beside it."""
+        """The store that the rows are from; the folder of diagnostics is next to it."""
         return Store(self.results / "runs")
 
 
-def report_items(paper: str, stored: ReportData) -> Iterator[ReportItem]:
-    """The items of ``items.csv`` in their order, then what only we show for this paper."""
-    tables = PaperTables(paper, stored.rows, stored.index, stored.store, stored.scale)
+def report_items(paper: str, data: ReportData) -> Iterator[ReportItem]:
+    """The items of ``items.csv`` in their order, then our own items for this paper."""
+    tables = PaperTables(paper, data.rows, data.index, data.store, data.scale)
     for line in paper_items(paper).to_dict("records"):
-        yield _paper_item(paper, {str(k): str(v) for k, v in line.items()}, tables, stored)
-    yield from our_items(paper, stored)
+        yield _paper_item(paper, {str(k): str(v) for k, v in line.items()}, tables, data)
+    yield from our_items(paper, data)
 
 
-def our_items(paper: str, stored: ReportData) -> Iterator[ReportItem]:
-    """What only we show: beside a paper's own items, and on the page ``paper=ours``."""
+def our_items(paper: str, data: ReportData) -> Iterator[ReportItem]:
+    """Items that no paper prints: after a paper's own items, and on the page ``paper=ours``."""
     for name in extra_items(paper):
-        found, lacking = _tables_or_reason(paper, name, stored)
+        found, lacking = _tables_or_reason(paper, name, data)
         yield ReportItem(paper, name, "", "", measured=found, reason=lacking)
 
 
-def _paper_item(paper: str, line: Mapping[str, str], tables: PaperTables, stored: ReportData) -> ReportItem:
+def _paper_item(paper: str, line: Mapping[str, str], tables: PaperTables, data: ReportData) -> ReportItem:
     name = line["item"]
     known = (paper, name, line["shows"], line["needs"])
     if line["needs"] == "drawing":
         return ReportItem(*known, reason="An illustration: there is nothing in it to measure.")
-    beside, lacking = _tables_or_reason(paper, name, stored)
+    beside, lacking = _tables_or_reason(paper, name, data)
     if name.startswith("Figure"):
-        place = figure_slot(paper, name, stored.rows, stored.store)
+        place = figure_slot(paper, name, data.rows, data.store)
         table = tables.table(name)
         reason = "" if place.drawing else place.reason
         return ReportItem(*known, table=table, drawing=place.drawing, measured=beside, reason=reason)
@@ -102,16 +102,16 @@ def _paper_item(paper: str, line: Mapping[str, str], tables: PaperTables, stored
     )
 
 
-def _tables_or_reason(paper: str, name: str, stored: ReportData) -> tuple[Sequence[MeasuredTable], str]:
-    """What is measured beside scores, or the sentence that says why it is not there."""
+def _tables_or_reason(paper: str, name: str, data: ReportData) -> tuple[Sequence[MeasuredTable], str]:
+    """The tables of our own measurements for an item, and the reason where they cannot be made."""
     try:
-        return measured_tables_of(paper, name, stored.rows, stored.results), ""
+        return measured_tables_of(paper, name, data.rows, data.results), ""
     except NotMeasuredError as nothing:
         return (), str(nothing)
 
 
 def _remarks(paper: str, name: str) -> tuple[str, ...]:
-    """What the head of the experiment file remarks."""
+    """The remarks in the comments at the head of the experiment file."""
     file = Path(__file__).parents[2] / "conf" / "exp" / paper / f"{experiment_name(name)}.yaml"
     found: list[str] = []
     inside = False
@@ -156,12 +156,12 @@ _OUR_TABLES: Mapping[str, Callable[[pd.DataFrame], Sequence[MeasuredTable]]] = {
 
 
 def extra_items(paper: str) -> tuple[str, ...]:
-    """Items to show beyond those that the paper prints; for ``ours`` all there are."""
+    """Items beyond those that the paper prints; for ``ours`` all of them."""
     return tuple(_OUR_TABLES) if paper == OURS_PAGE else (SPEED_ITEM,)
 
 
 def measured_tables_of(paper: str, item: str, rows: pd.DataFrame, results: Path) -> list[MeasuredTable]:
-    """The tables of one item; empty where it is not about costs.
+    """The tables of one item; empty where we measure nothing of our own for it.
 
     ``rows``: of `harness.store.loading.load_rows`. ``results``: the folder with ``efficiency/``. Raises
     `harness.papers.measured_tables.NotMeasuredError` where nothing is stored to make them of.

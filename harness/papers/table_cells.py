@@ -41,7 +41,7 @@ class CellLookup:
     paper: str
     item: str
     scale: Scale
-    asked: FigureCells
+    listed: FigureCells
     layout: Layout
     cells: Mapping[tuple[str, str, str], Sequence[CellRows]]  # by model, policy, task; the oldest first
     models: tuple[str, ...]
@@ -52,13 +52,13 @@ class CellLookup:
         own = layout(paper, item)
         assert own is not None, f"{paper} {item} has no layout"
         item = str(own.ask.get("cells_of", item))
-        asked = figure_cells(paper, item, scale)
-        keys = set(asked.keys)
+        listed = figure_cells(paper, item, scale)
+        keys = set(listed.keys)
         found: dict[tuple[str, str, str], list[CellRows]] = {}
         for cell in index.cells:
             if cell.policy == "dense" or experiment_key(cell) in keys:
                 found.setdefault((cell.model, cell.policy, cell.task), []).append(cell)
-        return CellLookup(paper, item, scale, asked, own, found, tuple(index.models))
+        return CellLookup(paper, item, scale, listed, own, found, tuple(index.models))
 
     def find(self, number: PrintedNumber) -> MatchingCells:
         """The cells of a printed number. Raises `NoValueError`."""
@@ -79,7 +79,7 @@ class CellLookup:
             if published.TESTBED not in self.models:
                 raise NoValueError(f"Not measured: there are no rows of the testbed; {self._how()}")
             return published.TESTBED
-        model = our_model(number.at["model"]) or next((m for m in self.asked.models if m in self.models), "")
+        model = our_model(number.at["model"]) or next((m for m in self.listed.models if m in self.models), "")
         if model not in self.models:
             raise NoValueError(f"Not measured: there are no rows of {model or 'any model'}; {self._how()}")
         return model
@@ -97,7 +97,7 @@ class CellLookup:
             raise NoValueError(name_map()["without"].get(number.at["task"], "The table names no task."))
         if self.scale == "full":
             return list(own)
-        listed = self.asked.values("task")
+        listed = self.listed.values("task")
         if not (found := published.proxy_tasks(own, listed)):
             raise NoValueError(f"At scale=mini nothing stands for {number.at['task']} in this item.")
         if found[0] not in own and len(own) == 1:  # an average takes proxies task by task
@@ -137,7 +137,7 @@ class CellLookup:
         budget = str(ask.get("budget", number.at["budget"] or ask.get("empty_budget", "")))
         for field, by_value in ask.get("budget_by", {}).items():
             budget = by_value[number.at[field]]
-        if self.scale == "full" or budget in self.asked.values("budget"):
+        if self.scale == "full" or budget in self.listed.values("budget"):
             return budget
         stands = published.proxy_budget(self.paper, budget)
         if stands != budget:

@@ -1,4 +1,4 @@
-"""A table as lines of text cells with spans, the one form that HTML, Markdown and LaTeX are written from."""
+"""A paper's table as HTML cells, Markdown, LaTeX and CSV, all written from one form: lines of text cells with spans."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LineKind = Literal["paper", "ours", "difference"]
 
 @dataclass(frozen=True)
 class SheetText:
-    """One cell. ``small`` stands beside the text in less weight: an interval. ``note``: of a suspect number."""
+    """One cell. ``small``: follows the text in small print (an interval). ``note``: of a suspect number."""
 
     text: str
     small: str = ""
@@ -49,7 +49,7 @@ class TextSheet:
 
 
 def text_sheet(table: PaperTable) -> TextSheet:
-    """What of the paper, ours and difference there is, line by line."""
+    """The table line by line: printed numbers, our values and differences, as far as there are any."""
     heads = tuple(field_title(name) for name in _shown_heads(table))
     columns = tuple(" · ".join(title_of(name, value) for name, value in zip(table.layout.columns, key, strict=True))
                     for key in table.columns)  # fmt: skip
@@ -82,7 +82,7 @@ def panel_title(table: PaperTable, key: tuple[str, ...]) -> str:
 
 
 def format_number(value: float, printed: str = "") -> str:
-    """With the digits that the paper prints at this place; else three significant ones, at least two decimals."""
+    """With as many decimals as the printed number has; else three significant digits, at least two decimals."""
     if math.isnan(value):
         return "–"
     digits = len(printed.partition(".")[2]) if printed else None
@@ -96,7 +96,7 @@ def format_number(value: float, printed: str = "") -> str:
 def _shown_heads(table: PaperTable) -> tuple[str, ...]:
     """Row fields in which rows differ; at least one."""
     names = table.layout.rows
-    differing = [n for place, n in enumerate(names) if len({row.heads[place] for row in table.rows}) > 1]
+    differing = [n for i, n in enumerate(names) if len({row.heads[i] for row in table.rows}) > 1]
     return tuple(differing) or names[:1]
 
 
@@ -158,7 +158,7 @@ _TEX = {
 
 
 def markdown(table: PaperTable, title: str, notes: Sequence[str]) -> str:
-    """GitHub's tables, a panel under the other. A number that stands for its neighbours too is followed by ``″``."""
+    """GitHub tables, one per panel. ``″`` marks a neighbour that shares the number to its left."""
     own = text_sheet(table)
     out = [f"# {title}", *notes]
     for name, lines in own.panels:
@@ -195,7 +195,7 @@ def latex(table: PaperTable, title: str, notes: Sequence[str]) -> str:
 
 
 def csv_of_numbers(table: PaperTable) -> str:
-    """One line for each printed place in the table's order, numbers in full precision."""
+    """One line per printed number in the table's order, our values in full precision."""
     names = (*table.layout.panels, *table.layout.rows, *table.layout.columns)
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
@@ -230,7 +230,7 @@ def csv_of_table(table: PaperTable) -> str:
 
 
 def escape_tex(text: str) -> str:
-    """Text in which nothing is an order to TeX."""
+    """Text with TeX's special characters escaped."""
     return "".join(_TEX.get(letter, letter) for letter in text)
 
 

@@ -17,7 +17,7 @@ FIELDS = ("model", "method", "task", "budget", "block_size", "metric")
 
 @dataclass(frozen=True)
 class Layout:
-    """Fields of `Printed` that make panels, rows and columns; ``best``: fields over which the best is looked for.
+    """Fields of `PrintedNumber` that make panels, rows and columns; ``best``: fields over which the best is ranked.
 
     ``ask``: what the experiment takes where the print leaves it open (``budget``, ``task``, ``method``,
     ``empty_budget``, ``budget_by``), and the item whose cells answer where it has none of its own (``cells_of``).
@@ -32,8 +32,9 @@ class Layout:
 
 @dataclass(frozen=True)
 class PrintedNumber:
-    """One place of a table. ``at``: its coordinates, words of the note included; ``printed`` is empty where the text
-    has the caption alone or lost the number.
+    """One number of a printed table. ``at``: its coordinates, words of the note included.
+
+    ``printed`` is empty where the text has the caption alone or lost the number.
     """
 
     at: Mapping[str, str]
@@ -62,7 +63,7 @@ def layout(paper: str, item: str) -> Layout | None:
 
 
 def printed_numbers(paper: str, item: str) -> list[PrintedNumber]:
-    """Every place of a table in the order of print; for a table of which only the caption is known, empty places."""
+    """Every number of a table in the order of print; of a table of which only the caption is known, empty ones."""
     cells = _layouts_file()["tables"][known_paper(paper)].get(item, {}).get("cells")
     if cells:
         return [
@@ -112,15 +113,15 @@ def _coordinates(line: Mapping[Any, Any]) -> dict[str, str]:
     return at
 
 
-def _mark_repeats(places: list[dict[str, str]]) -> list[dict[str, str]]:
+def _mark_repeats(coordinates: list[dict[str, str]]) -> list[dict[str, str]]:
     """A row that the paper prints twice under one name has ``time`` = "2nd" the second time."""
     seen: set[tuple[str, ...]] = set()
-    for at in places:
+    for at in coordinates:
         key = tuple(at[name] for name in (*FIELDS, *sorted(set(at) - set(FIELDS))))
         if key in seen:
             at["time"] = "2nd"
         seen.add(key)
-    return places
+    return coordinates
 
 
 def _note(at: Mapping[str, str]) -> str:
@@ -129,7 +130,7 @@ def _note(at: Mapping[str, str]) -> str:
 
 
 def _product(cells: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """The places that ``cells`` writes out; a dense row has no budget and stands once."""
+    """The coordinates that ``cells`` spans (a product); a dense row has no budget and is given once."""
     given = {name: _flat(value) for name, value in cells.items()}
     seen = set()
     for values in product(*given.values()):

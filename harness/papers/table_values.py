@@ -245,10 +245,10 @@ class DiagnosticLookup:
             return None
         diagnostic, values, of_item = _DIAGNOSTICS[metric]
         try:
-            material = self._material(of_item or item)
-            if material.wanted.scale != self.scale:
-                raise NoValueError(f"The stored diagnostics are of scale={material.wanted.scale}.")
-            own = values(material, number.at, presets(self.paper, number.at["method"], number.note))
+            data = self._figure_data(of_item or item)
+            if data.wanted.scale != self.scale:
+                raise NoValueError(f"The stored diagnostics are of scale={data.wanted.scale}.")
+            own = values(data, number.at, presets(self.paper, number.at["method"], number.note))
         except NothingStoredError as nothing:
             raise NoValueError(f"No score of samples. {nothing}") from None
         if own.empty:
@@ -259,29 +259,29 @@ class DiagnosticLookup:
         found = mean_interval(own.to_numpy(float), own.index.to_numpy(str))
         return MeasuredValue(found.mean, found.low, found.high, prompts)
 
-    def _material(self, item: str) -> FigureData:
+    def _figure_data(self, item: str) -> FigureData:
         if item not in self._known:
             self._known[item] = load_figure_data(self.paper, item, self.rows, self.store)
         return self._known[item]
 
 
-def _correlations(material: FigureData, at: Mapping[str, str], policies: Sequence[str]) -> pd.Series:
+def _correlations(data: FigureData, at: Mapping[str, str], policies: Sequence[str]) -> pd.Series:
     """By hash size, over pairs of a query and an earlier key; one value per prompt, layer and query head."""
-    frame = material.internals("lsh")
+    frame = data.internals("lsh")
     own = frame[(frame["bits"] == int(at["hash_bits"])) & (frame["over"] == "pairs")]
     return own.set_index("sample_id")["pearson"].dropna()
 
 
-def _ranks(material: FigureData, at: Mapping[str, str], policies: Sequence[str]) -> pd.Series:
+def _ranks(data: FigureData, at: Mapping[str, str], policies: Sequence[str]) -> pd.Series:
     """CAOTE against FastCAOTE in one layer, which the paper counts from 1; one value per decision and head."""
-    frame = material.internals("score_ranks")
+    frame = data.internals("score_ranks")
     own = frame[(frame["layer"] == int(at["layer"]) - 1) & (frame["pair"] == "caote-fastcaote")]
     return own.set_index("sample_id")["spearman"].dropna()
 
 
-def _attention(material: FigureData, at: Mapping[str, str], policies: Sequence[str]) -> pd.Series:
+def _attention(data: FigureData, at: Mapping[str, str], policies: Sequence[str]) -> pd.Series:
     """Of one policy: the mean over heads and queries of passes after an eviction; one value per prompt."""
-    frame = material.internals("attention_loss")
+    frame = data.internals("attention_loss")
     hidden = frame[frame["policy"].isin(policies) & (frame["evicted"] > 0)]
     sums = hidden.assign(loss=hidden["loss"] * hidden["queries"]).groupby("sample_id")[["loss", "queries"]].sum()
     return sums["loss"] / sums["queries"]

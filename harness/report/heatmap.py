@@ -115,7 +115,7 @@ MapKey: TypeAlias = tuple[bool, str, str]  # whether dense, label, budget
 
 @dataclass(frozen=True)
 class HeatmapGrid:
-    """Heatmaps of one task and metric in one context; words in place of a map say why there is none."""
+    """Heatmaps of one task and metric in one context; a text instead of a map says why there is none."""
 
     context: str
     task: str
@@ -157,7 +157,7 @@ def heatmap_grids(
 
 
 def _draw_maps(part: pd.DataFrame, name: str) -> dict[MapKey, Markup]:
-    """A heatmap per cell, all over the same lengths and depths so that they can be compared by place."""
+    """A heatmap per cell, all over the same lengths and depths so that they can be compared."""
     lengths, depths = (sorted(part[axis].unique()) for axis in AXES)
     column = column_width(len(lengths), part.loc[~part["dense"], "budget"].nunique())
     figures = {}

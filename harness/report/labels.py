@@ -17,7 +17,7 @@ NLL = "nll"
 
 @dataclass(frozen=True, order=True)
 class BudgetLabel:
-    """A budget as asked for, sortable: shares, then slots, then anything else."""
+    """A budget as it was set, sortable: shares, then slots, then anything else."""
 
     kind: str  # "1 share", "2 slots", "3 other": the digit only orders
     amount: float  # percent, or slots per layer and KV head
@@ -82,7 +82,7 @@ def policy_labels(cells: pd.DataFrame) -> dict[str, str]:
     """A label per ``cell_id``: the policy's name, and where that is ambiguous its settings.
 
     Two cells may agree in policy, budget, task and context and still differ in a setting of the policy. They
-    must not fall into one place of a table, so the differing settings (found in ``config``) join the name.
+    must not share one cell of a table, so the differing settings (found in ``config``) join the name.
     """
     unique = cells.drop_duplicates("cell_id").set_index("cell_id")
     names = {str(cell): str(policy) for cell, policy in unique["policy"].items()}

@@ -50,7 +50,7 @@ def ledger_lines(accepted: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFr
     table = pd.DataFrame(lines)
     policies, budgets = ordered_policies(table["label"]), ordered_budgets(table["budget"])
     keys = table[list(CONTEXT)].assign(
-        task=table["task"].map({name: place for place, name in enumerate(table["task"].unique())}),
+        task=table["task"].map({name: i for i, name in enumerate(table["task"].unique())}),
         sparse=~table["dense"],
         budget=table["budget"].map(budgets.index),
         label=table["label"].map(policies.index),

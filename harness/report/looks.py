@@ -59,7 +59,7 @@ FAMILIES = {
     "headkv": ("blue", "p"),
     "random": ("grey", "d"),
 }
-BASELINES = {"oracle": "headroom", "random": "floor"}  # what they stand for; read against, never ranked
+BASELINES = {"oracle": "headroom", "random": "floor"}  # for comparison, never ranked
 BASELINE_LINES = {"oracle": "--", "random": ":"}
 CORRECTIONS = {"caote": ("none", "--"), "fastcaote": ("bottom", ":")}
 MARKERS = ("o", "s", "D", "^", "v", "<", ">", "p", "h", "8", "d", "*")
@@ -100,9 +100,9 @@ def is_baseline(policy: str) -> bool:
 
 
 def policy_rank(policy: str) -> tuple[int, int, int]:
-    """The place of a policy in tables: by family, then unknown ones; plain methods before modified ones.
+    """The sort key of a policy in tables: by family, then unknown ones; plain methods before modified ones.
 
-    The floor stands below all others, the headroom above them, beside dense.
+    The floor comes after all others, the headroom before them, next to dense.
     """
     if _method(policy) == "random":
         return len(FAMILIES) + 1, 0, 0

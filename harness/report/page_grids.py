@@ -15,7 +15,7 @@ from harness.report.summary import PANEL, Line, difference_text, interval_text, 
 
 @dataclass(frozen=True)
 class SummaryCell:
-    """One place of a summary table. ``state``: ``ok``, ``invalid`` (struck out) or ``missing`` (not run)."""
+    """One cell of a summary table. ``state``: ``ok``, ``invalid`` (struck out) or ``missing`` (not run)."""
 
     state: str
     value: str = ""
@@ -46,7 +46,7 @@ class SummaryGrid:
 
 
 def summary_grids(summary: pd.DataFrame, ledger: pd.DataFrame, shown: tuple[str, ...]) -> Iterator[SummaryGrid]:
-    """Every table of the summary, in its order; cells struck out keep their place."""
+    """Every table of the summary, in its order; cells that are struck out stay in it."""
     for key, panel in summary.groupby(list(PANEL), sort=False):
         context = dict(zip(PANEL, key, strict=True))
         yield _summary_grid(panel, struck_places(ledger, context), context, context_title(context, shown))
@@ -57,10 +57,10 @@ def _summary_grid(
 ) -> SummaryGrid:
     sparse = panel[~panel["dense"]]
     usual = int(panel["n"].mode().iloc[-1])
-    places = {(line["label"], line["budget"]): _summary_cell(line, usual) for line in sparse.to_dict("records")}
-    places |= {(label, budget): SummaryCell("invalid") for dense, label, budget in struck if not dense}
+    cells = {(line["label"], line["budget"]): _summary_cell(line, usual) for line in sparse.to_dict("records")}
+    cells |= {(label, budget): SummaryCell("invalid") for dense, label, budget in struck if not dense}
     dense = [_summary_cell(line, usual) for line in panel[panel["dense"]].to_dict("records")]
-    budgets = ordered_budgets(budget for _, budget in places)
+    budgets = ordered_budgets(budget for _, budget in cells)
     metric = str(context["metric"])
     return SummaryGrid(
         context=title,
@@ -75,8 +75,8 @@ def _summary_grid(
         unit=budget_unit(budgets),
         dense=dense + [SummaryCell("invalid") for is_dense, _, _ in struck if is_dense],
         rows=[
-            (label, [places.get((label, budget), SummaryCell("missing")) for budget in budgets])
-            for label in ordered_policies(label for label, _ in places)
+            (label, [cells.get((label, budget), SummaryCell("missing")) for budget in budgets])
+            for label in ordered_policies(label for label, _ in cells)
         ],
         panel=panel,
     )

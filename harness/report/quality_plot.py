@@ -38,9 +38,9 @@ def quality_figure(panel: pd.DataFrame, looks: Mapping[str, Look], name: str) ->
             own = policies[policies["label"] == label].assign(x=x).sort_values("x")
             ends[label] = _draw_baseline(axes, own, looks[label])
         labels = ordered_policies(policies.loc[~policies["reference"], "label"])
-        for place, label in enumerate(labels):
+        for i, label in enumerate(labels):
             own = policies[policies["label"] == label].assign(x=x).sort_values("x")
-            shifted = _shifted_x(own["x"].to_numpy(float), place, len(labels), x, logarithmic)
+            shifted = _shifted_x(own["x"].to_numpy(float), i, len(labels), x, logarithmic)
             _draw_series(axes, own, shifted, looks[label])
         _scale_y(axes, panel)
         _name_baselines(axes, ends)
@@ -78,7 +78,7 @@ def _marker(look: Look) -> dict[str, Any]:
 
 
 def _positions(policies: pd.DataFrame) -> tuple[pd.Series, str]:
-    """x per line of the summary: the share or slots asked for, or the slots granted where budgets mix both."""
+    """x per line of the summary: the budget as a share or in slots, or the granted slots where budgets mix both."""
     budgets = policies["budget"].map(parse_budget)
     amounts = budgets.map(lambda budget: budget.amount).astype(float)
     unit = budget_unit(policies["budget"])
@@ -113,13 +113,13 @@ def _ticks_apart(ticks: np.ndarray, logarithmic: bool) -> list[float]:
     return [float(ticks[i]) for i in kept]
 
 
-def _shifted_x(own: np.ndarray, place: int, count: int, x: pd.Series, logarithmic: bool) -> np.ndarray:
-    """Points moved sideways by a fraction of the smallest gap, so that bars of different policies part."""
+def _shifted_x(own: np.ndarray, i: int, count: int, x: pd.Series, logarithmic: bool) -> np.ndarray:
+    """Points shifted sideways by a fraction of the smallest gap, so that bars of different policies do not overlap."""
     ticks = np.unique(x.to_numpy(float))
     places = np.log(ticks) if logarithmic else ticks
     gap = float(np.min(np.diff(places))) if len(ticks) > 1 else (np.log(2.0) if logarithmic else 2.0)
     room = min(0.4, 0.05 * count) if len(ticks) > 1 else 0.8
-    offset = 0.0 if count == 1 else (place / (count - 1) - 0.5) * gap * room
+    offset = 0.0 if count == 1 else (i / (count - 1) - 0.5) * gap * room
     return own * np.exp(offset) if logarithmic else own + offset
 
 

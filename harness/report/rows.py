@@ -1,4 +1,4 @@
-"""What a report accepts, and which of it may be counted."""
+"""Rows as reports use them: checked, with invalid ones marked."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ def invalid_rows(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def valid_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of cells without any invalid row: what broke an invariant once is not trusted for the rest."""
+    """The rows of cells without any invalid row: a cell that broke an invariant once is left out whole."""
     return rows[~rows["cell_id"].isin(invalid_rows(rows)["cell_id"])]
 
 
 def invalid_messages(rows: pd.DataFrame) -> list[str]:
-    """What happened to cells that broke a promise, as sentences; none where all kept theirs."""
+    """The cells that broke an invariant, as sentences; empty if none did."""
     accepted = checked_rows(rows)
     return [
         f"Invalid, and left out of tables and figures: {', '.join(sorted(set(part['policy'])))}. {sentence}"

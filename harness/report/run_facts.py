@@ -74,7 +74,7 @@ def sources(rows: pd.DataFrame) -> list[RunSource]:
 
 @dataclass(frozen=True)
 class Example:
-    """One sample and what every cell made of it."""
+    """One sample, and the prediction of every cell for it."""
 
     context: str
     task: str
@@ -95,9 +95,9 @@ def examples(valid: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[Example
         sample = str(disagreement.idxmax())
         own = scored[scored["sample_id"] == sample]
         own = own.assign(label=own["cell_id"].map(labels))
-        places = {name: place for place, name in enumerate(ordered_policies(own["label"]))}
-        sizes = {name: place for place, name in enumerate(ordered_budgets(own["budget"]))}
-        own = own.assign(first=own["label"].map(places), second=own["budget"].map(sizes))
+        order = {name: i for i, name in enumerate(ordered_policies(own["label"]))}
+        sizes = {name: i for i, name in enumerate(ordered_budgets(own["budget"]))}
+        own = own.assign(first=own["label"].map(order), second=own["budget"].map(sizes))
         yield Example(
             context=" · ".join((str(key[0]), str(key[1]))),
             task=str(key[-1]),

@@ -55,7 +55,7 @@ def summary_table(rows: pd.DataFrame) -> pd.DataFrame:
     ``slots_requested``, ``slots_kept``: mean over samples, in slots per layer and KV head; ``slots_kept_max``,
     ``slots_peak``: largest over samples. ``label``: the policy, with its settings where the name is ambiguous.
     ``rank``: ``best`` or ``second`` among the policies of the same budget and column of a table; dense and the
-    reference lines (``reference``: random, the oracle) have none.
+    baselines random and the oracle (``reference``) have none.
     """
     accepted = checked_rows(rows)
     return summarise(valid_rows(accepted), policy_labels(accepted))
@@ -74,13 +74,13 @@ def summarise(valid: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFrame:
             str(line["cell_id"]): groups[str(line["cell_id"]), str(line["metric"])]
             for _, line in panel[panel["dense"]].iterrows()
         }
-        for place, line in panel[~panel["dense"]].iterrows():
+        for i, line in panel[~panel["dense"]].iterrows():
             own = groups[str(line["cell_id"]), str(line["metric"])]
             for column, number in _difference(own, dense, str(line["metric"])).items():
-                table.loc[place, column] = number  # type: ignore[index]
+                table.loc[i, column] = number  # type: ignore[index]
         for _, rivals in panel[~panel["dense"] & ~panel["reference"]].groupby("budget", sort=False):
-            for place, rank in _ranks(rivals).items():
-                table.loc[place, "rank"] = rank
+            for i, rank in _ranks(rivals).items():
+                table.loc[i, "rank"] = rank
     return _ordered(table)
 
 
@@ -117,7 +117,7 @@ def _interval(part: pd.DataFrame, metric: str) -> Interval:
 
 
 def _difference(own: pd.DataFrame, dense: Mapping[str, pd.DataFrame], metric: str) -> dict[str, float]:
-    """Against the dense cell that shares the most samples; nothing if none shares any."""
+    """The difference to the dense cell that shares the most samples; empty if none shares any."""
     shared = {cell: own.index.intersection(part.index) for cell, part in dense.items()}
     best = max(shared, key=lambda cell: len(shared[cell]), default=None)
     if best is None or len(shared[best]) == 0:
@@ -131,25 +131,25 @@ def _difference(own: pd.DataFrame, dense: Mapping[str, pd.DataFrame], metric: st
 
 
 def _ranks(rivals: pd.DataFrame) -> dict[Any, str]:
-    """Places of the best and second best values; equal values share a rank, a lone policy has none."""
+    """The rows of the best and second best values; equal values share a rank, a lone policy has none."""
     if len(rivals) < 2:
         return {}
     lower_is_better = bool((rivals["metric"] == NLL).all())
     distinct = sorted(set(rivals["value"].round(12)), reverse=not lower_is_better)
     names = dict(zip(distinct, ("best", "second"), strict=False))
-    return {place: names[value] for place, value in rivals["value"].round(12).items() if value in names}
+    return {i: names[value] for i, value in rivals["value"].round(12).items() if value in names}
 
 
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:
     """Contexts by name, tasks and metrics as they came, budgets by size, policies by family, dense first."""
     places = {
-        "task": {name: place for place, name in enumerate(table["task"].unique())},
-        "metric": {name: place for place, name in enumerate(table["metric"].unique())},
-        "budget": {name: place for place, name in enumerate(ordered_budgets(table["budget"]))},
-        "label": {name: place for place, name in enumerate(ordered_policies(table["label"]))},
+        "task": {name: i for i, name in enumerate(table["task"].unique())},
+        "metric": {name: i for i, name in enumerate(table["metric"].unique())},
+        "budget": {name: i for i, name in enumerate(ordered_budgets(table["budget"]))},
+        "label": {name: i for i, name in enumerate(ordered_policies(table["label"]))},
     }
     keys = table[list(CONTEXT)].assign(dense=~table["dense"].astype(bool))
-    keys = keys.assign(**{name: table[name].map(place) for name, place in places.items()})
+    keys = keys.assign(**{name: table[name].map(i) for name, i in places.items()})
     order = keys.sort_values([*CONTEXT, "task", "metric", "dense", "budget", "label"], kind="stable").index
     return table.loc[order].reset_index(drop=True)
 

@@ -1,4 +1,4 @@
-"""From a matplotlib figure to SVG that lives inside an HTML page and follows its colour scheme."""
+"""From a matplotlib figure to SVG within an HTML page, in the page's colours and fonts."""
 
 from __future__ import annotations
 
@@ -89,42 +89,49 @@ def inline_svg(drawn: Figure, name: str, description: str, looks: Iterable[Look]
 
 
 def simplify_svg(root: ElementTree.Element, name: str, colours: dict[str, str]) -> None:
-    """Plain tags (HTML knows SVG's namespaces), unique ids, page colours, and two decimals in coordinates."""
-    used = set(re.findall(r"#([\w-]+)", " ".join(_reference_values(root))))
+    """Rewrite what no setting of matplotlib's SVG backend changes; ``name`` makes ids unique on a page.
+
+    Tags and attributes lose their namespaces, which HTML does not need. The style sheet and the fonts go, so that the
+    page's own hold. Only ids that are referred to stay. ``colours`` maps colours to those of the page. Coordinates
+    have two decimals instead of six: a quarter of a figure's size.
+    """
+    used = {_referred_id(key, value) for element in root.iter() for key, value in element.attrib.items()}
     for element in root.iter():
-        element.tag = element.tag.split("}")[-1]
+        element.tag = _local(element.tag)
         for child in list(element):
-            if child.tag.split("}")[-1] in ("metadata", "style"):
+            if _local(child.tag) == "style":
                 element.remove(child)
-        element.attrib = {key.split("}")[-1]: value for key, value in element.attrib.items()}
+        element.attrib = {_local(key): value for key, value in element.attrib.items()}
         element.text, element.tail = (element.text or "").strip() or None, None
         if element.attrib.get("id") not in used:
             element.attrib.pop("id", None)
-        if element.attrib.get("transform", "").startswith("rotate(-0 "):
+        if element.attrib.get("transform", "").startswith("rotate(-0 "):  # of every horizontal text
             del element.attrib["transform"]
         for key, value in element.attrib.items():
             element.attrib[key] = _rewrite_value(key, value, name, colours)
 
 
-def _reference_values(root: ElementTree.Element) -> Iterable[str]:
-    for element in root.iter():
-        for key, value in element.attrib.items():
-            if key.endswith("href") or value.startswith("url("):
-                yield value
+def _local(name: str) -> str:
+    """``{namespace}tag`` without its namespace."""
+    return name.rpartition("}")[2]
+
+
+def _referred_id(key: str, value: str) -> str:
+    """The id in ``href="#id"`` or ``url(#id)``; empty for other attributes."""
+    refers = key.endswith("href") or value.startswith("url(")
+    return value.partition("#")[2].rstrip(")") if refers else ""
 
 
 def _rewrite_value(key: str, value: str, name: str, colours: dict[str, str]) -> str:
     if key == "id":
         return f"{name}-{value}"
-    if key == "href" or value.startswith("url("):
+    if _referred_id(key, value):
         return value.replace("#", f"#{name}-")
     if key == "style":
-        kept = (rule for rule in value.split("; ") if not rule.startswith("font-family"))
-        return re.sub(r"#[0-9a-f]{6}", lambda found: colours.get(found[0], found[0]), ";".join(kept))
+        rules = (rule.partition(": ") for rule in value.split("; "))
+        return ";".join(f"{what}: {colours.get(how, how)}" for what, _, how in rules if what != "font-family")
     if key in ("d", "x", "y"):
         return re.sub(
-            r"-?\d+\.\d+",
-            lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."),
-            " ".join(value.split()),
+            r"-?\d+\.\d+", lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), " ".join(value.split())
         )
     return value

@@ -15,7 +15,7 @@ DROPPED = ("peak", "slots kept", "against dense")  # columns of the result table
 
 
 def show_summary(summary: pd.DataFrame) -> None:
-    """The result table: one line per cell and metric, means with 95 % intervals; reference lines are dim.
+    """The result table: one line per cell and metric, means with 95 % intervals; baselines are dim.
 
     A narrow console gets fewer columns: they go in the order of `DROPPED`, until the rest fits or none is left to drop.
     """

@@ -40,44 +40,44 @@ def build(results_dir: Path, to: Path, scale: Scale) -> int:
     if rows.empty:
         raise UserError(f"There are no rows under {results_dir}/runs: run a cell first, python -m harness +exp=niah.")
     try:
-        material = SiteContents.of(rows)
+        contents = SiteContents.of(rows)
     except ValueError as error:
         raise UserError(str(error)) from error
-    descriptions = {name: cell_folders.read_description(results_dir / "runs" / name) for name in material.cells}
+    descriptions = {name: cell_folders.read_description(results_dir / "runs" / name) for name in contents.cells}
     samples, outcomes = survivor_samples(results_dir, rows), all_verdicts(rows, scale)
-    site = _Site(to, material)
+    site = _Site(to, contents)
     for folder in PAGES:
         shutil.rmtree(to / folder, ignore_errors=True)
     reports = _copy_reports(results_dir / "reports", to / "reports")
     site.page(
         "index.html",
-        headline=headline(material.rows, material.labels.values()),
-        broken=invalid_table(material.broken, material.labels),
-        papers=_paper_lines(material, verdict_counts(outcomes), reports),
+        headline=headline(contents.rows, contents.labels.values()),
+        broken=invalid_table(contents.broken, contents.labels),
+        papers=_paper_lines(contents, verdict_counts(outcomes), reports),
         others=[each for each in reports if each.parts[0] not in PAPERS],
-        sources=sources(material.rows),
+        sources=sources(contents.rows),
         samples=samples,
     )
-    site.page("leaderboard.html", table=table_pages.leaderboard_page(material), keys=site.keys())
-    site.page("ledger.html", table=table_pages.ledger_page(material), keys=site.keys())
+    site.page("leaderboard.html", table=table_pages.leaderboard_page(contents), keys=site.keys())
+    site.page("ledger.html", table=table_pages.ledger_page(contents), keys=site.keys())
     site.page("claims.html", table=claims_page(outcomes), scale=scale)
-    for page in cell_pages.cell_pages(material, descriptions):
+    for page in cell_pages.cell_pages(contents, descriptions):
         shown_in = [each for each in samples if page.cell_id in {run.cell_id for run in each.runs}]
         site.page(f"cells/{page.cell_id}.html", "cell.html", cell=page, shown_in=shown_in)
     site.page("survivors/index.html", "survivors.html", samples=samples)
     for each in samples:
         site.page(
-            f"survivors/{each.name}.html", "viewer.html", sample=each, known=set(material.cells), **_viewer_data(each)
+            f"survivors/{each.name}.html", "viewer.html", sample=each, known=set(contents.cells), **_viewer_data(each)
         )
-    site.assets([*material.style.values(), *(run.look for each in samples for run in each.runs)])
+    site.assets([*contents.style.values(), *(run.look for each in samples for run in each.runs)])
     return site.written
 
 
 class _Site:
-    """Where pages go, and what they share."""
+    """The folder that pages are written to, and what they share."""
 
-    def __init__(self, to: Path, material: SiteContents) -> None:
-        self.to, self.material, self.written = to, material, 0
+    def __init__(self, to: Path, contents: SiteContents) -> None:
+        self.to, self.contents, self.written = to, contents, 0
         self.templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(HERE),
             autoescape=True,
@@ -95,8 +95,8 @@ class _Site:
         self.written += 1
 
     def keys(self) -> dict[str, tuple[str, Markup]]:
-        """By label: the name of its symbol, and the symbol."""
-        style = self.material.style.items()
+        """By label: the name of its SVG symbol, and the symbol."""
+        style = self.contents.style.items()
         return {label: (f"key{i}", swatch(label, look, f"key{i}")) for i, (label, look) in enumerate(style)}
 
     def assets(self, looks: Iterable[Look]) -> None:
@@ -120,13 +120,13 @@ def _copy_reports(reports: Path, to: Path) -> list[Path]:
 
 
 def _paper_lines(
-    material: SiteContents, counts: Mapping[str, Mapping[str, int]], reports: list[Path]
+    contents: SiteContents, counts: Mapping[str, Mapping[str, int]], reports: list[Path]
 ) -> list[tuple[str, int, Mapping[str, int], str]]:
     """By paper: how many of the cells are its own, its claims by verdict, and its report where one was built."""
     return [
         (
             paper,
-            sum(paper in papers for papers in material.papers.values()),
+            sum(paper in papers for papers in contents.papers.values()),
             counts[paper],
             next((each.as_posix() for each in reports if each.parts[0] == paper), ""),
         )

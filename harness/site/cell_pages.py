@@ -32,7 +32,7 @@ class CellPage:
     labels: list[tuple[str, str]]
     scores: list[tuple[str, str, str, str, str]]  # metric, value, interval, difference to dense, samples
     ledger: list[tuple[str, str, str]]  # what, unit, number
-    promises: list[str]
+    broken_invariants: list[str]
     metrics: list[str]
     answers: list[tuple[str, list[str], str, str]]
     samples: int
@@ -41,26 +41,26 @@ class CellPage:
     papers: tuple[str, ...]
 
 
-def cell_pages(material: SiteContents, descriptions: Mapping[str, Mapping[str, Any]]) -> list[CellPage]:
-    """All of them. ``descriptions``: by cell id what ``cell.json`` says."""
-    rows, scores = dict(list(material.rows.groupby("cell_id"))), dict(list(material.summary.groupby("cell_id")))
-    books = {str(line["cell_id"]): line for line in material.ledger.to_dict("records")}
-    none = material.summary.iloc[:0]
+def cell_pages(contents: SiteContents, descriptions: Mapping[str, Mapping[str, Any]]) -> list[CellPage]:
+    """The pages of all cells. ``descriptions``: by cell id the content of ``cell.json``."""
+    rows, scores = dict(list(contents.rows.groupby("cell_id"))), dict(list(contents.summary.groupby("cell_id")))
+    books = {str(line["cell_id"]): line for line in contents.ledger.to_dict("records")}
+    none = contents.summary.iloc[:0]
     return [
-        _cell_page(material, name, rows[name], scores.get(name, none), books[name], descriptions[name])
-        for name in material.cells
+        _cell_page(contents, name, rows[name], scores.get(name, none), books[name], descriptions[name])
+        for name in contents.cells
     ]
 
 
 def _cell_page(
-    material: SiteContents,
+    contents: SiteContents,
     name: str,
     rows: pd.DataFrame,
     scores: pd.DataFrame,
     book: Mapping[Any, Any],
     description: Mapping[str, Any],
 ) -> CellPage:
-    cell = material.cells[name]
+    cell = contents.cells[name]
     metrics = list(dict.fromkeys(rows["metric"]))
     labels = [(each, str(cell[each])) for each in ("model", "policy", "budget")]
     labels += [("prompt regime", regime_text(cell))]
@@ -68,12 +68,12 @@ def _cell_page(
     shown = [part for _, part in rows.groupby("sample_id", sort=False)][:SHOWN_SAMPLES]
     return CellPage(
         cell_id=name,
-        label=material.labels[name],
-        title=f"{material.labels[name]}, budget {cell['budget']}, on {cell['task']}",
+        label=contents.labels[name],
+        title=f"{contents.labels[name]}, budget {cell['budget']}, on {cell['task']}",
         labels=labels,
         scores=[_score_texts(line) for line in scores.to_dict("records")],
         ledger=_ledger_texts(book),
-        promises=sorted(set(rows["invalid"]) - {""}),
+        broken_invariants=sorted(set(rows["invalid"]) - {""}),
         metrics=[sample_metric(metric) for metric in metrics],
         answers=[_answer_texts(part, metrics) for part in shown],
         samples=rows["sample_id"].nunique(),
@@ -87,7 +87,7 @@ def _cell_page(
             )
             if description.get(key)
         ],
-        papers=material.papers[name],
+        papers=contents.papers[name],
     )
 
 

@@ -1,4 +1,4 @@
-"""Which papers a cell belongs to: those whose experiment files (``conf/exp/<paper>/``) list it."""
+"""What all pages of a site are made from: checked rows, their summary and ledger, and the papers of each cell."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ ListedCell = tuple[
 def papers_of(cell: Mapping[str, Any]) -> tuple[str, ...]:
     """The papers that list the cell of this row, by its ``policy``, ``task``, ``budget`` and ``prompt``.
 
-    Dense and the reference lines stand beside every cell of the same task and regime, so they belong to its papers.
+    Dense and the baselines are compared with every cell of the same task and regime, so they belong to its papers.
     """
     policy, task, prompt = (str(cell[name]) for name in ("policy", "task", "prompt"))
     budget = parse_budget(str(cell["budget"]))
     return tuple(paper for paper in PAPERS if _is_listed(_listed_cells(paper), policy, task, budget, prompt))
 
 
-def _is_listed(places: frozenset[ListedCell], policy: str, task: str, budget: BudgetLabel, prompt: str) -> bool:
+def _is_listed(listed: frozenset[ListedCell], policy: str, task: str, budget: BudgetLabel, prompt: str) -> bool:
     if policy == "dense":
-        return any(own_task == task for _, own_task, _, _ in places)
+        return any(own_task == task for _, own_task, _, _ in listed)
     if is_baseline(policy):
-        return any((own_task, own_budget) == (task, budget) for _, own_task, own_budget, _ in places)
-    return bool({(policy, task, budget, prompt), (policy, task, budget, "")} & places)
+        return any((own_task, own_budget) == (task, budget) for _, own_task, own_budget, _ in listed)
+    return bool({(policy, task, budget, prompt), (policy, task, budget, "")} & listed)
 
 
 @cache
@@ -84,12 +84,12 @@ class SiteContents:
 
     @cached_property
     def valid(self) -> pd.DataFrame:
-        """The rows of cells that kept every promise."""
+        """The rows of cells without a broken invariant."""
         return valid_rows(self.rows)
 
     @cached_property
     def broken(self) -> pd.DataFrame:
-        """The rows that broke one."""
+        """The rows that broke an invariant."""
         return invalid_rows(self.rows)
 
     @cached_property

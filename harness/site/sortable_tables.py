@@ -1,4 +1,4 @@
-"""Tables that a reader can sort and filter, every place as text."""
+"""Tables that a reader can sort and filter, every cell as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TableCell:
-    """One place. ``order``: what it is sorted by where that is not its text; empty places stay below."""
+    """One cell. ``order``: its sort key where that is not its text; empty cells stay at the bottom."""
 
     text: str
     order: str = ""
@@ -39,7 +39,7 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class TableFilter:
-    """A choice above a table. ``wording``: what stands for all of them."""
+    """A choice above a table: lines with one value of a key."""
 
     name: str
     title: str
@@ -61,7 +61,7 @@ class SortableTable:
 def filters_of(
     lines: Iterable[TableLine], titles: Mapping[str, str], orders: Mapping[str, Sequence[str]]
 ) -> list[TableFilter]:
-    """A filter for every key that tells lines apart. ``orders``: how its values are listed, else as they come."""
+    """A filter for every key in which lines differ. ``orders``: how its values are listed, else as they come."""
     lines = list(lines)
     found = []
     for name, title in titles.items():
@@ -90,6 +90,6 @@ def without_common(table: SortableTable, titles: Sequence[str]) -> SortableTable
 
 
 def number_cell(value: Any, text: str, small: str = "", tone: str = "") -> TableCell:
-    """A place that is sorted by ``value``; NaN and None have no order."""
+    """A cell that is sorted by ``value``; NaN and None have no order."""
     nothing = value is None or (isinstance(value, float) and not math.isfinite(value))
     return TableCell(text, "" if nothing else repr(float(value)), small, tone=tone)

@@ -1,4 +1,4 @@
-"""The survivor viewer's data: for each watched sample its text, and when every head let go of each token."""
+"""The survivor viewer's data: the text of each recorded sample, and when every head evicted each token."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SurvivorRun:
     stops: list[int]  # (P,) tokens fed after each pass
     prompt_passes: int
     left_at: np.ndarray  # (L, H, T) int32, the pass after which a token is gone; -1: never
-    answer: str = ""  # what the policy said by itself, where the store has it
+    answer: str = ""  # the policy's own prediction, if the store has it
     score: str = ""
 
     def data(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class SurvivorSample:
     model: str
     task: str
     sample: str
-    pieces: list[str]  # (T,) the text of each token in its place
+    pieces: list[str]  # (T,) the text of each token, in order
     prompt_tokens: int
     reference: str
     runs: list[SurvivorRun]
@@ -67,13 +67,13 @@ class SurvivorSample:
 
 
 def survivor_samples(results_dir: Path, rows: pd.DataFrame) -> list[SurvivorSample]:
-    """Every sample of the store that was watched with its text, runs of the same tokens together."""
+    """Every sample of the store that was recorded with its text; runs of the same tokens together."""
     root = results_dir / "diagnostics"
     groups: dict[tuple[str, ...], list[tuple[dict[str, Any], pd.DataFrame]]] = {}
     for name in cell_folders.cell_names(root):
         for file in sorted((root / name / FOLDER).glob("*.parquet")):
             frame = pd.read_parquet(file)
-            if "text" in frame:  # without it the diagnostic was asked for by itself
+            if "text" in frame:  # the diagnostic alone, without the viewer's text, has no page
                 cell = cell_folders.read_description(root / name)
                 key = (str(cell["model"]), str(cell["task"]), str(frame["sample_id"].iloc[0]), _token_hash(frame))
                 groups.setdefault(key, []).append((cell, frame))

@@ -32,7 +32,7 @@ from harness.site.sortable_tables import (
 # The leaderboard: every cell and metric with its score, its difference to dense, and its rank.
 
 
-RIVALS = (*CONTEXT, "task", "metric", "budget")  # places are given among cells that differ in their policy alone
+RIVALS = (*CONTEXT, "task", "metric", "budget")  # cells are ranked among those that differ in their policy alone
 LEADERBOARD_COLUMNS = (
     TableColumn("policy"),
     TableColumn("budget"),
@@ -49,12 +49,12 @@ LEADERBOARD_COLUMNS = (
 FILTER_TITLES = {"paper": "paper", "task": "task", "budget": "budget", "regime": "prompt regime", "model": "model"}
 
 
-def leaderboard_page(material: SiteContents) -> SortableTable:
-    """One line per cell and metric, within each task and budget the best first; dense and reference lines unplaced."""
-    placed = with_ranks(material.summary)
-    cells = material.cells
+def leaderboard_page(contents: SiteContents) -> SortableTable:
+    """One line per cell and metric, within each task and budget the best first; dense and baselines are not ranked."""
+    placed = with_ranks(contents.summary)
+    cells = contents.cells
     lines = [
-        _leaderboard_line(each, material, cells[str(each["cell_id"])])
+        _leaderboard_line(each, contents, cells[str(each["cell_id"])])
         for each in _leaderboard_order(placed).to_dict("records")
     ]
     orders = {"budget": ordered_budgets(placed["budget"]), "task": sorted(set(placed["task"]))}
@@ -63,10 +63,12 @@ def leaderboard_page(material: SiteContents) -> SortableTable:
 
 
 def with_ranks(summary: pd.DataFrame) -> pd.DataFrame:
-    """The summary with ``place`` and ``rivals`` (how many are placed): 1 is the best, equals share the better place.
+    """The summary with ``place`` (the rank) and ``rivals`` (how many are ranked).
+
+    1 is the best; equal values share the better rank.
 
     Rivals are the cells of the same model, regime, block size, dtype, seed, task, metric and budget. Dense and the
-    reference lines have no place (0), and neither has a cell without rivals.
+    baselines have no rank (0), and neither has a cell without rivals.
     """
     placed = summary.assign(place=0, rivals=0)
     runs = ~summary["dense"].astype(bool) & ~summary["reference"].astype(bool)
@@ -79,7 +81,7 @@ def with_ranks(summary: pd.DataFrame) -> pd.DataFrame:
 
 
 def _leaderboard_order(placed: pd.DataFrame) -> pd.DataFrame:
-    """Within a task and budget: dense, the placed by place, then the others."""
+    """Within a task and budget: dense, the ranked by rank, then the others."""
     budgets, policies = ordered_budgets(placed["budget"]), ordered_policies(placed["label"])
     keys = placed[[*CONTEXT, "task", "metric"]].assign(
         sparse=~placed["dense"].astype(bool),
@@ -91,9 +93,9 @@ def _leaderboard_order(placed: pd.DataFrame) -> pd.DataFrame:
     return placed.loc[keys.sort_values(list(keys.columns), kind="stable").index]
 
 
-def _leaderboard_line(line: dict[Any, Any], material: SiteContents, cell: dict[str, Any]) -> TableLine:
+def _leaderboard_line(line: dict[Any, Any], contents: SiteContents, cell: dict[str, Any]) -> TableLine:
     name, metric = str(line["cell_id"]), str(line["metric"])
-    papers = material.papers[name]
+    papers = contents.papers[name]
     difference, _, away = difference_text(line).partition(" ")
     entries = [
         TableCell(str(line["label"]), link=f"cells/{name}.html"),
@@ -149,10 +151,10 @@ LEDGER_COLUMNS = (
 )
 
 
-def ledger_page(material: SiteContents) -> SortableTable:
+def ledger_page(contents: SiteContents) -> SortableTable:
     """One line per cell, invalid ones included."""
-    lines = [_ledger_line(each, material) for each in material.ledger.to_dict("records")]
-    budgets, tasks = ordered_budgets(material.ledger["budget"]), sorted(set(material.ledger["task"]))
+    lines = [_ledger_line(each, contents) for each in contents.ledger.to_dict("records")]
+    budgets, tasks = ordered_budgets(contents.ledger["budget"]), sorted(set(contents.ledger["task"]))
     titles = {**FILTER_TITLES, "invalid": "promises"}
     table = SortableTable(
         "ledger", "cells", LEDGER_COLUMNS, lines, filters_of(lines, titles, {"budget": budgets, "task": tasks})
@@ -160,7 +162,7 @@ def ledger_page(material: SiteContents) -> SortableTable:
     return without_common(table, ("prompt", "invalid"))
 
 
-def _ledger_line(line: dict[Any, Any], material: SiteContents) -> TableLine:
+def _ledger_line(line: dict[Any, Any], contents: SiteContents) -> TableLine:
     name = str(line["cell_id"])
     entries = [
         TableCell(str(line["label"]), link=f"cells/{name}.html"),
@@ -178,7 +180,7 @@ def _ledger_line(line: dict[Any, Any], material: SiteContents) -> TableLine:
         number_cell(line["invalid_rows"], f"{line['invalid_rows']:,}", tone="worse" if line["invalid_rows"] else ""),
     ]
     keys = {
-        "paper": material.papers[name],
+        "paper": contents.papers[name],
         "task": [str(line["task"])],
         "budget": [str(line["budget"])],
         "regime": [regime_text(line)],

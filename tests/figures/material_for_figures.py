@@ -33,7 +33,7 @@ DIAGNOSTICS = sorted({name for plan in FIGURES.values() for name in plan.diagnos
 
 
 def keys_of(paper: str, item: str, scale: str) -> list[tuple]:
-    """What the figure's cells are called, the reference lines beside them; of long lists one budget a task."""
+    """The labels of the figure's cells and of their baselines; of long lists one budget a task."""
     asked = figure_cells(paper, FIGURES[paper, item].rows_of or item, scale)
     keys = list(asked.keys)
     if len(keys) > 40:

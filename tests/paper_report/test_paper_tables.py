@@ -210,7 +210,7 @@ def test_the_geometric_mean_of_what_is_there_says_so():
 
 def test_every_format_has_the_numbers(table_1):
     number = place_at(table_1, model="llama-3.1-8b-instruct", method="keydiff", budget="2048", task="longbench_avg")
-    ours = number(number.ours.value, number.printed.printed)
+    ours = format_number(number.ours.value, number.printed.printed)
     for text in (markdown(table_1, "T", ()), latex(table_1, "T", ()), csv_of_table(table_1)):
         assert ours in text
         assert "44.33" in text

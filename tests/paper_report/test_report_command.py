@@ -96,10 +96,10 @@ def test_a_report_is_written_again_only_where_it_would_come_out_otherwise(writte
     rows, out = written["once"].parents[1], tmp_path / "keydiff"
     shutil.copytree(written["once"], out)
     before = {file: file.stat().st_mtime_ns for file in out.iterdir()}
-    code, said = report("paper=keydiff", f"results={rows / 'rows'}", f"out={tmp_path}")
+    code, said = report("paper=keydiff", f"results_dir={rows / 'rows'}", f"out={tmp_path}")
     assert (code, said.count("as it was")) == (0, 1)
     assert {file: file.stat().st_mtime_ns for file in out.iterdir()} == before
-    code, said = report("paper=keydiff", f"results={rows / 'other'}", f"out={tmp_path}")
+    code, said = report("paper=keydiff", f"results_dir={rows / 'other'}", f"out={tmp_path}")
     assert (code, said.count("as it was")) == (0, 0)
     assert files_of(out) == files_of(written["changed"])
 
@@ -196,9 +196,9 @@ def test_the_page_needs_no_network_and_no_link_of_it_is_dead(written):
         (["paper=keydif"], "keydiff"),
         ([], "Say which paper the report is of: paper=keydiff"),
         (["paper=keydiff", "scale=middle"], "There is no scale called 'middle'"),
-        (["paper=keydiff", "result=x"], "results"),
-        (["paper=keydiff", "results=/nowhere/at/all"], "There is no folder /nowhere/at/all"),
-        (["keydiff"], "'keydiff' is no setting"),
+        (["paper=keydiff", "results=x"], "results_dir"),
+        (["paper=keydiff", "results_dir=/nowhere/at/all"], "There is no folder /nowhere/at/all"),
+        (["keydiff"], "'keydiff' is not a setting"),
     ],
 )
 def test_bad_input_is_a_sentence(report, arguments, words):

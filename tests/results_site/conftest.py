@@ -39,7 +39,7 @@ def results(tmp_path_factory) -> Path:
         described = {k: v for k, v in part.iloc[0].to_dict().items() if k not in SAMPLE and not k.startswith("axis")}
         config = json.loads(described["config"]) | {"budget": {"slots": None, "share": None, "share_of": ""}}
         _stored(store, str(name), {**described, "config": config}, part)
-    survivors.run([*WATCHED, f"results_dir={folder}"])
+    survivors.main([*WATCHED, f"results_dir={folder}"])
     _answers_of_the_watched(folder, store, rows)
     (folder / "reports" / "keydiff").mkdir(parents=True)
     (folder / "reports" / "keydiff" / "index.html").write_text("<!doctype html><title>Report of KeyDiff</title>")

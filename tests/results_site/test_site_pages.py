@@ -17,6 +17,7 @@ from harness.cli import site as command
 from harness.report.looks import FAMILIES, contrast, look_of
 from harness.report.rows import checked_rows
 from harness.report.summary import summary_table
+from harness.site import build as site_builder
 from harness.site import table_pages
 from harness.site.contents import SiteContents, papers_of
 from harness.store import cell_folders
@@ -162,8 +163,8 @@ def test_a_cell_belongs_to_the_papers_whose_experiments_list_it():
 
 
 def test_text_stays_readable_on_the_strongest_colour_of_the_viewer():
-    """WCAG 2.2, 1.4.3: 4.5 to 1. The share of a policy's colour stands in site.css."""
-    style = (Path(command.__file__).parent / "site.css").read_text()
+    """WCAG 2.2, 1.4.3: 4.5 to 1. The share of a policy's colour is in site.css."""
+    style = (Path(site_builder.__file__).parent / "site.css").read_text()
     shares = [int(share) / 100 for share in re.findall(r'data-level="\d"\] \{ --share: (\d+)', style)]
     assert shares == sorted(shares)
     assert len(shares) == 5
@@ -180,7 +181,7 @@ def mixed(colour: str, ground: str, share: float) -> str:
 
 
 def test_the_same_rows_give_the_same_bytes(results, site, tmp_path, call):
-    code, printed = call(command, f"results={results}", f"to={tmp_path / 'again'}")
+    code, printed = call(command, f"results_dir={results}", f"to={tmp_path / 'again'}")
     assert code == 0, printed
     assert f"open {tmp_path / 'again'}/index.html" in printed
     files = {file.relative_to(site): file.read_bytes() for file in site.rglob("*") if file.is_file()}
@@ -197,11 +198,11 @@ def test_rows_are_checked_before_anything_is_drawn(results):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["result=x"], "There is no setting 'result'. Did you mean results?"),
-        (["results"], "'results' is no setting: write python -m harness site"),
-        (["results=/does/not/exist"], "There is no folder /does/not/exist"),
+        (["results=x"], "There is no setting 'results'. Did you mean results_dir?"),
+        (["results_dir"], "'results_dir' is not a setting: write key=value"),
+        (["results_dir=/does/not/exist"], "There is no folder /does/not/exist"),
         (["scale=huge"], "There is no scale called 'huge'"),
-        (["results={empty}"], "There are no rows under"),
+        (["results_dir={empty}"], "There are no rows under"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(call, tmp_path, arguments, sentence):

@@ -34,19 +34,19 @@ PANEL = 178  # CSS pixels
 
 @dataclass(frozen=True)
 class PanelMetric:
-    """One panel: a metric of the paper, under what names it stands in rows, and the tables that print it."""
+    """One panel: a metric of the paper, its names in our rows, and the tables that print it."""
 
     title: str
-    names: tuple[str, ...] = ()  # none: the task's own first one
+    names: tuple[str, ...] = ()  # empty: the task's first metric
     tables: tuple[str, ...] = ()
 
 
-def draw_budget_curves(material: FigureData, panels: Sequence[PanelMetric]) -> Sketch:
-    """The paper's panels that rows have; where they have none of these metrics, the task's own."""
-    material.scored()
+def draw_budget_curves(data: FigureData, panels: Sequence[PanelMetric]) -> Sketch:
+    """The paper's panels whose metrics the rows have; if they have none of them, the task's own metric."""
+    data.scored()
     found, notes = [], []
-    for place, task in enumerate(material.wanted.values("task")):
-        own = material.rows[material.rows["task"] == task]
+    for i, task in enumerate(data.wanted.values("task")):
+        own = data.rows[data.rows["task"] == task]
         drawn = [each for each in panels if _metric_in_rows(own, each)]
         lacking = [each.title for each in panels if each not in drawn]
         if own.empty:
@@ -57,46 +57,46 @@ def draw_budget_curves(material: FigureData, panels: Sequence[PanelMetric]) -> S
             notes.append(f"{task} has no {', '.join(lacking)}; its own score, {metric_title(first)}, stands in.")
         elif lacking:
             notes.append(f"Rows of {task} have no {', '.join(lacking)}: no panel.")
-        found += [(place, task, own, each) for each in drawn if not own.empty]
+        found += [(i, task, own, each) for each in drawn if not own.empty]
     if not found:
         raise NotDrawnError("None of its tasks has rows.")
-    policies = ordered_policies({line_label(name) for name in material.rows["policy"]})
+    policies = ordered_policies({line_label(name) for name in data.rows["policy"]})
     style = distinct_looks(policies)
-    beside = any(not _printed_numbers(material, place, each).empty for place, _, _, each in found)
+    has_printed = any(not _printed_numbers(data, i, each).empty for i, _, _, each in found)
     handles = [
         *(legend_entry(label, style[label]) for label in policies),
-        *_baseline_keys(material),
-        *_printed_key(beside),
+        *_baseline_keys(data),
+        *_printed_key(has_printed),
     ]
     top = legend_height(len(handles), 2) + 6
-    several = len(material.wanted.values("task")) > 1
-    sheet = FigureSheet(top + len(found) * (PANEL + 46), _footer(material, beside))
+    several = len(data.wanted.values("task")) > 1
+    sheet = FigureSheet(top + len(found) * (PANEL + 46), _footer(data, has_printed))
     sheet.legend(4, handles, 2)
-    for number, (place, task, own, metric) in enumerate(found):
+    for number, (i, task, own, metric) in enumerate(found):
         axes = sheet.panel(52, top + 20 + number * (PANEL + 46), 336, PANEL - 20)
         axes.set_title(f"{task}: {metric.title}" if several else metric.title, loc="left", pad=5)
         name = _metric_in_rows(own, metric)
-        _draw_baselines(axes, material, task, name)
-        _draw_printed(axes, _printed_numbers(material, place, metric), style)
+        _draw_baselines(axes, data, task, name)
+        _draw_printed(axes, _printed_numbers(data, i, metric), style)
         _draw_curves(axes, own[own["metric"] == name], style)
         _set_axes(axes, own)
-    says = f"Mean score against cache budget with 95 % intervals ({_sample_text(material)})."
+    says = f"Mean score against cache budget with 95 % intervals ({_sample_text(data)})."
     return Sketch(sheet.figure, says, tuple(notes))
 
 
 def line_label(policy: str) -> str:
-    """The line that a policy is a point of: FastGen has no budget, its recovery fraction stands on the axis."""
+    """The line that a policy is a point of: FastGen has no budget, its recovery fraction is its x."""
     return "fastgen (at its recovery)" if policy.startswith("fastgen/") else policy
 
 
 def budget_position(policy: str, budget: str) -> float:
-    """x: percent, or slots."""
+    """The x coordinate: percent, or slots."""
     found = re.fullmatch(r"fastgen/(\d+)", policy)
     return float(found[1]) if found else parse_budget(budget).amount
 
 
 def _metric_in_rows(rows: pd.DataFrame, metric: PanelMetric) -> str:
-    """The name under which the metric stands in these rows; empty where they do not have it."""
+    """The metric's name in these rows; empty if they do not have it."""
     there = list(rows["metric"].unique())
     if not metric.names:
         return str(there[0]) if there else ""
@@ -118,9 +118,9 @@ def _draw_curves(axes: Axes, rows: pd.DataFrame, style: dict[str, Look]) -> None
         axes.errorbar(x, own["value"], yerr=bars, fmt="none", ecolor=look.light, elinewidth=0.9, capsize=2)
 
 
-def _draw_baselines(axes: Axes, material: FigureData, task: str, metric: str) -> None:
-    """Dense as a dashed line across, with its interval; random and the oracle as grey lines of their own."""
-    rows = material.baselines
+def _draw_baselines(axes: Axes, data: FigureData, task: str, metric: str) -> None:
+    """Dense as a dashed horizontal line with its interval; random and the oracle as grey lines."""
+    rows = data.baselines
     own = rows[(rows["task"] == task) & (rows["metric"] == metric)]
     if own.empty:
         return
@@ -137,8 +137,8 @@ def _draw_baselines(axes: Axes, material: FigureData, task: str, metric: str) ->
         axes.plot(found["x"], found["value"], color=look.light, linestyle=look.line, linewidth=1)
 
 
-def _baseline_keys(material: FigureData) -> list[Line2D]:
-    there = set(material.baselines["policy"])
+def _baseline_keys(data: FigureData) -> list[Line2D]:
+    there = set(data.baselines["policy"])
     dense = Line2D([], [], color=INK, linewidth=1, linestyle=(0, (6, 3)), label="dense")
     keys = [dense] if "dense" in there else []
     return keys + [
@@ -147,15 +147,15 @@ def _baseline_keys(material: FigureData) -> list[Line2D]:
     ]
 
 
-def _printed_key(beside: bool) -> list[Line2D]:
-    return [Line2D([], [], label=PUBLISHED, **hollow_marker(look_of("dense")))] if beside else []
+def _printed_key(has_printed: bool) -> list[Line2D]:
+    return [Line2D([], [], label=PUBLISHED, **hollow_marker(look_of("dense")))] if has_printed else []
 
 
-def _printed_numbers(material: FigureData, place: int, metric: PanelMetric) -> pd.DataFrame:
+def _printed_numbers(data: FigureData, i: int, metric: PanelMetric) -> pd.DataFrame:
     """The paper's own points of this panel: ``policy``, ``x``, ``value`` on our scale. Of the paper's first model."""
-    printed = material.printed(metric.tables, metric.names)
-    tasks = figure_cells(material.paper, material.item, "full").values("task")
-    printed = printed[printed["our_task"] == tasks[min(place, len(tasks) - 1)]]
+    printed = data.printed(metric.tables, metric.names)
+    tasks = figure_cells(data.paper, data.item, "full").values("task")
+    printed = printed[printed["our_task"] == tasks[min(i, len(tasks) - 1)]]
     printed = printed[printed["model"] == (printed["model"].iloc[0] if len(printed) else "")]
     recovery = printed["note"].str.extract(r"attn_recovery_frac=(\d+)%", expand=False)
     lines = printed.assign(
@@ -180,13 +180,13 @@ def _set_axes(axes: Axes, rows: pd.DataFrame) -> None:
     axes.grid(axis="y")
 
 
-def _sample_text(material: FigureData) -> str:
-    return count_text(material.scored().groupby("cell_id")["sample_id"].nunique())
+def _sample_text(data: FigureData) -> str:
+    return count_text(data.scored().groupby("cell_id")["sample_id"].nunique())
 
 
-def _footer(material: FigureData, beside: bool) -> str:
-    printed = "; hollow: printed in the paper" + ", for its own model and data" * material.mini if beside else ""
-    return f"{_sample_text(material)} samples a point; bars and the dense band: 95 % intervals over documents{printed}"
+def _footer(data: FigureData, has_printed: bool) -> str:
+    printed = "; hollow: printed in the paper" + ", for its own model and data" * data.mini if has_printed else ""
+    return f"{_sample_text(data)} samples a point; bars and the dense band: 95 % intervals over documents{printed}"
 
 
 # Score against a setting of one policy.
@@ -196,33 +196,33 @@ SETTINGS_PANEL = 150  # CSS pixels
 
 
 def draw_settings_curve(
-    material: FigureData, panels: Sequence[PanelMetric], policy: str, pattern: str, note: str, axis: str
+    data: FigureData, panels: Sequence[PanelMetric], policy: str, pattern: str, note: str, axis: str
 ) -> Sketch:
     """``pattern`` finds the setting in a policy's name, ``note`` in the remark of a printed number."""
-    rows = material.scored()
+    rows = data.scored()
     setting = pd.to_numeric(rows["policy"].str.extract(pattern, expand=False))
-    there = [each for each in panels if set(each.names) & set(material.rows["metric"])]
+    there = [each for each in panels if set(each.names) & set(data.rows["metric"])]
     lacking = [each.title for each in panels if each not in there]
     notes = [f"The stored rows have no {', '.join(lacking)}: no panel."] if lacking and there else []
     shown = there or [PanelMetric(str(rows["metric"].iloc[0]))]
     look = look_of(policy)
     n = count_text(rows.groupby("policy")["sample_id"].nunique())
-    beside = [_printed_settings(material, each, note) for each in shown]
+    printed = [_printed_settings(data, each, note) for each in shown]
     footer = f"{policy}; {n} samples a point, bars: 95 % intervals over documents" + (
-        f"; hollow: printed in the paper{', for its own model and data' * material.mini}"
-        if any(len(each) for each in beside)
+        f"; hollow: printed in the paper{', for its own model and data' * data.mini}"
+        if any(len(each) for each in printed)
         else ""
     )
     sheet = FigureSheet(len(shown) * (SETTINGS_PANEL + 44) + 4, footer)
-    for place, metric in enumerate(shown):
-        name = next((name for name in metric.names if name in set(material.rows["metric"])), rows["metric"].iloc[0])
-        own = material.rows[material.rows["metric"] == name]
+    for i, metric in enumerate(shown):
+        name = next((name for name in metric.names if name in set(data.rows["metric"])), rows["metric"].iloc[0])
+        own = data.rows[data.rows["metric"] == name]
         found = row_means(own.assign(setting=setting.reindex(own.index)), ["setting", "policy"]).sort_values("setting")
-        axes = sheet.panel(52, 22 + place * (SETTINGS_PANEL + 44), 336, SETTINGS_PANEL - 16)
+        axes = sheet.panel(52, 22 + i * (SETTINGS_PANEL + 44), 336, SETTINGS_PANEL - 16)
         bars = np.vstack([found["value"] - found["low"], found["high"] - found["value"]])
         axes.plot(found["setting"], found["value"], linestyle=look.line, linewidth=1.3, **marker_style(look))
         axes.errorbar(found["setting"], found["value"], yerr=bars, fmt="none", ecolor=look.light, capsize=2)
-        axes.plot(beside[place]["x"], beside[place]["value"], **hollow_marker(look))
+        axes.plot(printed[i]["x"], printed[i]["value"], **hollow_marker(look))
         axes.set_title(metric.title, loc="left", pad=5)
         axes.set_xticks(sorted(found["setting"].unique()))
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
@@ -232,7 +232,7 @@ def draw_settings_curve(
     return Sketch(sheet.figure, f"Mean score of {policy} against {axis} with 95 % intervals ({n}).", tuple(notes))
 
 
-def _printed_settings(material: FigureData, metric: PanelMetric, note: str) -> pd.DataFrame:
-    printed = material.printed(metric.tables, metric.names)
+def _printed_settings(data: FigureData, metric: PanelMetric, note: str) -> pd.DataFrame:
+    printed = data.printed(metric.tables, metric.names)
     x = pd.to_numeric(printed["note"].str.extract(note, expand=False))
     return pd.DataFrame({"x": x, "value": printed["value"]}).dropna()

@@ -1,4 +1,4 @@
-"""What a drawn figure is, and what stands in its place where it cannot be drawn."""
+"""What all figures share: the canvas, its style, markers and heat maps, and rendering to SVG and PNG."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from harness.report.svg import PX, matplotlib_style, simplify_svg
 
 @dataclass(frozen=True)
 class Drawing:
-    """One figure. ``svg`` stands alone and inside a page, ``png`` is the same at twice the size."""
+    """One figure. ``svg`` works as a file and within a page; ``png`` is the same at twice the size."""
 
     svg: str
     png: bytes
     caption: str
-    notes: tuple[str, ...]  # what stands in for the paper's own setting, and what is missing
+    notes: tuple[str, ...]  # what replaces the paper's own setting, and what is missing
 
 
 @dataclass(frozen=True)
 class FigureSlot:
-    """A figure's place in a report: its drawing, or the sentence that says why there is none."""
+    """A figure in a report: its drawing, or the sentence that says why there is none."""
 
     drawing: Drawing | None
     reason: str = ""
@@ -43,7 +43,7 @@ class FigureSlot:
 
 @dataclass(frozen=True)
 class Sketch:
-    """What one kind of figure gives: the canvas, what it shows (sentences), and notes."""
+    """A figure before it is rendered: the canvas, what it shows (sentences), and notes."""
 
     figure: Figure
     says: str
@@ -93,16 +93,16 @@ class FigureSheet:
         lines = textwrap.wrap(footer, letters)
         self.width, self.height = width, height + LINE_HEIGHT * len(lines) + 6 * bool(lines)
         self.figure = Figure(figsize=(self.width * PX, self.height * PX))
-        for place, line in enumerate(lines):
-            self.text(8, height + 4 + LINE_HEIGHT * place, line, color=MUTED, fontsize=SMALL)
+        for i, line in enumerate(lines):
+            self.text(8, height + 4 + LINE_HEIGHT * i, line, color=MUTED, fontsize=SMALL)
 
     def panel(self, left: float, top: float, width: float, height: float) -> Axes:
-        """Axes whose frame lies there."""
+        """Axes whose frame has this corner and size."""
         box = (left / self.width, 1 - (top + height) / self.height, width / self.width, height / self.height)
         return self.figure.add_axes(box)
 
     def text(self, x: float, y: float, text: str, **style: Any) -> None:
-        """Text whose top left corner lies there."""
+        """Text whose top left corner is at (x, y)."""
         self.figure.text(x / self.width, 1 - y / self.height, text, **{"va": "top", **style})
 
     def legend(self, top: float, handles: Sequence[Artist], columns: int) -> None:
@@ -129,7 +129,7 @@ def distinct_looks(policies: Iterable[str]) -> dict[str, Look]:
 
 
 def marker_style(look: Look, size: float = 6) -> dict[str, Any]:
-    """How a policy's points are drawn (matplotlib's words): in its colour, filled as its value correction says."""
+    """Matplotlib's settings for a policy's points: its colour, filled as its value correction says."""
     inside = "white" if look.filling == "none" else look.light
     return {
         "marker": look.marker,
@@ -143,7 +143,7 @@ def marker_style(look: Look, size: float = 6) -> dict[str, Any]:
 
 
 def hollow_marker(look: Look, size: float = 6) -> dict[str, Any]:
-    """How a published number is drawn beside ours: the policy's marker in outline, smaller and without a line."""
+    """Matplotlib's settings for a published number: the policy's marker in outline, smaller and without a line."""
     return {
         "marker": look.marker or "o",
         "markersize": 0.85 * size * (1.35 if look.marker == "*" else 1),
@@ -162,12 +162,12 @@ def legend_entry(label: str, look: Look) -> Line2D:
 
 
 def white_page_style() -> Any:
-    """The context in which sheets are filled and rendered."""
+    """The context manager within which sheets are filled and rendered."""
     return _FigureStyle()
 
 
 class _FigureStyle:
-    """`styled` of the reports, with the colours of a white page."""
+    """`matplotlib_style` of the reports, with the colours of a white page."""
 
     def __enter__(self) -> None:
         self._contexts = (matplotlib_style(), matplotlib.rc_context())
@@ -202,7 +202,7 @@ def render_figure(drawn: Figure, name: str, description: str, fixed_width: bool 
     return ElementTree.tostring(root, encoding="unicode"), pixels.getvalue()
 
 
-# What all heat maps share: cells with numbers where there is room, a colour bar, and ink that can be read on both.
+# Heat maps: cells with numbers where there is room, a colour bar, and text that can be read on every colour.
 
 
 VIRIDIS = colormaps["viridis"]  # perceptually uniform, readable with colour-vision deficiencies
@@ -252,5 +252,5 @@ def draw_colour_bar(
 
 
 def tick_indices(count: int, most: int) -> list[int]:
-    """At most so many places of ``count``, evenly spaced, for tick labels."""
+    """At most ``most`` of ``count`` indices, evenly spaced, for tick labels."""
     return list(range(0, count, max(1, -(-count // most))))

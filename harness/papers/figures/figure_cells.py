@@ -28,12 +28,12 @@ class FigureCells:
     keys: tuple[tuple[Any, ...], ...]  # values of `KEY`
 
     def values(self, name: str) -> tuple[Any, ...]:
-        """What occurs under one name of `KEY`, each once."""
+        """The values of one name of `KEY`, each once."""
         return tuple(dict.fromkeys(key[KEY.index(name)] for key in self.keys))
 
 
 def experiment_name(item: str) -> str:
-    """``Figure 8a`` as its file is called: ``figure_8a``."""
+    """The name of an item's file: ``figure_8a`` for ``Figure 8a``."""
     return item.lower().replace(" ", "_")
 
 
@@ -64,7 +64,7 @@ def _point_key(point: Mapping[str, Any]) -> tuple[Any, ...]:
 
 @cache
 def task_label(name: str) -> str:
-    """What rows call the task that is chosen by ``task=<name>``."""
+    """The label in rows of the task that is chosen by ``task=<name>``."""
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         config: Any = OmegaConf.to_container(compose("config", overrides=[f"task={name}"]), resolve=True)
     return tasks.build(config["task"].pop("name"), **config["task"]).label

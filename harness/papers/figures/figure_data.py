@@ -27,7 +27,7 @@ BASELINE_POLICIES = ("dense", *BASELINES)
 
 @dataclass(frozen=True)
 class FigureData:
-    """Of one figure and one model. Rows are checked, and cells with an invalid row are left out.
+    """The data of one figure and one model. Rows are checked, and cells with an invalid row are left out.
 
     ``diagnosed``: the cells that stored diagnostics are of, with their labels and ``folder``.
     """
@@ -42,12 +42,12 @@ class FigureData:
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """In the order of the experiment's grids."""
+        """The policies, in the order of the experiment's grids."""
         return self.wanted.values("policy")
 
     @property
     def mini(self) -> bool:
-        """Whether what is drawn are statements about the testbed."""
+        """Whether the figure is of the testbed."""
         return self.wanted.scale == "mini"
 
     def scored(self, metrics: Sequence[str] = ()) -> pd.DataFrame:
@@ -89,7 +89,7 @@ class FigureData:
         return pd.concat(parts, ignore_index=True)
 
     def one_sample(self, diagnostic: str) -> pd.DataFrame:
-        """The same of the first sample that all cells share."""
+        """A stored diagnostic (`internals`) of the first sample that all cells share."""
         found = self.internals(diagnostic)
         common = set.intersection(*(set(part["sample_id"]) for _, part in found.groupby("policy")))
         if not common:
@@ -106,32 +106,32 @@ class FigureData:
 
 
 def load_figure_data(paper: str, item: str, rows: pd.DataFrame, store: Store) -> FigureData:
-    """At the paper's own setting where anything of it is stored, else at scale=mini."""
+    """The data at the paper's own setting (scale=full) if any of it is stored, else at scale=mini."""
     cells = _row_cells(rows)
     stored = diagnosed_cells(store)
     for scale in SCALES:
-        asked = figure_cells(paper, item, scale)
-        own, beside = _matching(cells, asked), _matching(stored, asked)
-        if not own.empty or not beside.empty or scale == SCALES[-1]:
-            return _of_one_model(paper, item, asked, rows, cells, own, beside)
+        wanted = figure_cells(paper, item, scale)
+        own, diagnosed = _matching(cells, wanted), _matching(stored, wanted)
+        if not own.empty or not diagnosed.empty or scale == SCALES[-1]:
+            return _of_one_model(paper, item, wanted, rows, cells, own, diagnosed)
     raise AssertionError("there is always a last scale")
 
 
 def _of_one_model(
     paper: str,
     item: str,
-    asked: FigureCells,
+    wanted: FigureCells,
     rows: pd.DataFrame,
     cells: pd.DataFrame,
     own: pd.DataFrame,
-    beside: pd.DataFrame,
+    diagnosed: pd.DataFrame,
 ) -> FigureData:
-    there = sorted({*own["model"], *beside["model"]})
-    model = next((name for name in (*asked.models, *there) if name in there), "")
-    own, beside = (each[each["model"] == model] for each in (own, beside))
-    lines = _baseline_cells(cells[cells["model"] == model], asked)
+    there = sorted({*own["model"], *diagnosed["model"]})
+    model = next((name for name in (*wanted.models, *there) if name in there), "")
+    own, diagnosed = (each[each["model"] == model] for each in (own, diagnosed))
+    lines = _baseline_cells(cells[cells["model"] == model], wanted)
     return FigureData(
-        paper, item, asked, model, _valid_cell_rows(rows, own), _valid_cell_rows(rows, lines), _newest(beside)
+        paper, item, wanted, model, _valid_cell_rows(rows, own), _valid_cell_rows(rows, lines), _newest(diagnosed)
     )
 
 
@@ -158,31 +158,31 @@ def _row_cells(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _labelled(cells: pd.DataFrame) -> pd.DataFrame:
-    """With what a budget is a share of, and the task's plain label."""
+    """The cells with the columns ``share_of`` (what a budget is a share of) and the task's plain label."""
     budgets = [json.loads(config or "{}").get("budget") or {} for config in cells["config"]]
     shares = [budget.get("share_of", "") if budget.get("share") else "" for budget in budgets]
     return cells.assign(share_of=shares, task=cells["task"].map(plain_task))
 
 
-def _matching(cells: pd.DataFrame, asked: FigureCells) -> pd.DataFrame:
-    keys = set(asked.keys)
+def _matching(cells: pd.DataFrame, wanted: FigureCells) -> pd.DataFrame:
+    keys = set(wanted.keys)
     chosen = [key in keys for key in cells[list(KEY)].itertuples(index=False, name=None)]
     return cells.loc[np.array(chosen, dtype=bool)]
 
 
-def _baseline_cells(cells: pd.DataFrame, asked: FigureCells) -> pd.DataFrame:
+def _baseline_cells(cells: pd.DataFrame, wanted: FigureCells) -> pd.DataFrame:
     """Dense, random and the oracle on the same tasks, in the same regimes, and the latter two at the same budgets."""
     same = cells["policy"].isin(BASELINE_POLICIES)
     for name in ("task", "prompt", "block_size"):
-        same &= cells[name].isin(asked.values(name))
-    budgets = {(key[2], key[3]) for key in asked.keys} | {("full", "")}
+        same &= cells[name].isin(wanted.values(name))
+    budgets = {(key[2], key[3]) for key in wanted.keys} | {("full", "")}
     chosen = [key in budgets for key in zip(cells["budget"], cells["share_of"], strict=True)]
     lines: pd.DataFrame = cells.loc[same.to_numpy(bool) & np.array(chosen, dtype=bool)]
     return lines
 
 
 def _newest(cells: pd.DataFrame) -> pd.DataFrame:
-    """Of cells with the same labels the one that was made last, in the order of the labels."""
+    """Of cells with the same labels the newest, in the order of the labels."""
     ordered = cells.sort_values(["created", "cell_id"], kind="stable").drop_duplicates(list(KEY), keep="last")
     return ordered.sort_values(list(KEY), kind="stable").reset_index(drop=True)
 
@@ -204,20 +204,20 @@ def natural_key(text: str) -> tuple[Any, ...]:
 # Layers and heads of the testbed for those that a paper names.
 
 
-def scaled_index(place: int, of: int, there: int) -> int:
-    """Place ``place`` of ``of`` at the same relative depth among ``there``; itself where that many are there."""
-    return place if there >= of else round(place / max(1, of - 1) * (there - 1))
+def scaled_index(index: int, of: int, available: int) -> int:
+    """The index at the same relative depth of ``available`` as ``index`` of ``of``; itself if there are as many."""
+    return index if available >= of else round(index / max(1, of - 1) * (available - 1))
 
 
 def evenly_spaced(count: int, wanted: int) -> list[int]:
-    """At most ``wanted`` of ``count`` places from the first to the last, evenly spaced."""
+    """At most ``wanted`` of ``count`` indices from the first to the last, evenly spaced."""
     if count <= wanted:
         return list(range(count))
-    return [round(place * (count - 1) / (wanted - 1)) for place in range(wanted)]
+    return [round(i * (count - 1) / (wanted - 1)) for i in range(wanted)]
 
 
 def index_note(asked: Sequence[int], taken: Sequence[int], what: str) -> tuple[str, ...]:
-    """A note where others were taken than were asked for."""
+    """A note if other indices were taken than the paper's."""
     if list(asked) == list(taken):
         return ()
     one, other = (", ".join(map(str, each)) for each in (asked, taken))

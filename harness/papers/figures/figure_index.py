@@ -202,20 +202,20 @@ def figure_or_reason(paper: str, item: str, rows: pd.DataFrame, store: Store) ->
         return FigureSlot(None, "Not a figure: its numbers stand in a table.")
     plan = FIGURES[paper, item]
     try:
-        material = load_figure_data(paper, plan.rows_of or item, rows, store)
+        data = load_figure_data(paper, plan.rows_of or item, rows, store)
         with white_page_style():
-            sketch = plan.draw(material)
-            caption = f"{PAPER_TITLES[paper]} {item}: {entry['shows']}. {_setting_text(material)} {sketch.says}"
+            sketch = plan.draw(data)
+            caption = f"{PAPER_TITLES[paper]} {item}: {entry['shows']}. {_setting_text(data)} {sketch.says}"
             name = f"{paper}-{experiment_name(item)}"
             svg, png = render_figure(sketch.figure, name, caption, sketch.fixed_width)
-    except NotDrawnError as gap:
-        return FigureSlot(None, str(gap))
+    except NotDrawnError as reason:
+        return FigureSlot(None, str(reason))
     return FigureSlot(Drawing(svg, png, caption, sketch.notes))
 
 
-def _setting_text(material: FigureData) -> str:
+def _setting_text(data: FigureData) -> str:
     """Model, tasks and budgets behind the figure, as a sentence."""
-    cells = material.rows if not material.rows.empty else material.diagnosed
+    cells = data.rows if not data.rows.empty else data.diagnosed
     tasks, budgets = ", ".join(dict.fromkeys(cells["task"])), ", ".join(ordered_budgets(cells["budget"]))
-    model = f"{material.model} (scale=mini, not the paper's model)" if material.mini else material.model
+    model = f"{data.model} (scale=mini, not the paper's model)" if data.mini else data.model
     return f"Ours: {model}, {tasks}, budget {budgets}."

@@ -28,8 +28,10 @@ def row_means(rows: pd.DataFrame, by: Sequence[str], value: str = "value") -> pd
 
 
 def sample_means(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
-    """The same of a diagnostic: the mean of each sample first, since heads and tokens of one sample are not
-    independent, then mean and interval over samples (NaN for one)."""
+    """The same for a diagnostic: first the mean of each sample, then mean and interval over samples (NaN for one).
+
+    Heads and tokens of one sample are not independent, so they are averaged first.
+    """
     own = frame.groupby([*by, "sample_id"], sort=False)[value].mean().reset_index()
     lines = []
     for key, part in own.groupby(list(by), sort=False):

@@ -33,9 +33,9 @@ from harness.report.looks import HUES
 PANEL, LAYERS = 74, 6  # CSS pixels; layers that are shown
 
 
-def draw_head_values(material: FigureData, column: str, title: str) -> Sketch:
+def draw_head_values(data: FigureData, column: str, title: str) -> Sketch:
     """A panel a layer, a bar a query head; whiskers are intervals over samples."""
-    frame = material.internals("key_query")
+    frame = data.internals("key_query")
     found = sample_means(frame, ["layer", "query_head"], column)
     layers = evenly_spaced(int(found["layer"].max()) + 1, LAYERS)
     n = count_text(found["n"])
@@ -44,19 +44,19 @@ def draw_head_values(material: FigureData, column: str, title: str) -> Sketch:
     sheet = FigureSheet(lines * (PANEL + 20) + 40, f"{n} prompts; whiskers: 95 % intervals {over}; a bar a query head")
     values = np.array([found["value"].min(), found["value"].max(), *found[["low", "high"]].stack().dropna()])
     low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
-    for place, layer in enumerate(layers):
+    for i, layer in enumerate(layers):
         own = found[found["layer"] == layer]
-        axes = sheet.panel(52 + (place % 2) * 178, 16 + (place // 2) * (PANEL + 20), 156, PANEL)
+        axes = sheet.panel(52 + (i % 2) * 178, 16 + (i // 2) * (PANEL + 20), 156, PANEL)
         axes.bar(own["query_head"], own["value"], 0.8, color=HUES["blue"][0])
         bars = np.vstack([own["value"] - own["low"], own["high"] - own["value"]])
         axes.errorbar(own["query_head"], own["value"], yerr=bars, fmt="none", ecolor=MUTED, elinewidth=0.9, capsize=1.5)
         axes.axhline(0, color=MUTED, linewidth=0.8)
         axes.set_ylim(low - 0.06 * (high - low), high + 0.06 * (high - low))
         axes.set_title(f"layer {layer}", loc="left", fontsize=9, pad=2)
-        if place % 2:
+        if i % 2:
             axes.set_yticklabels([])
         axes.grid(axis="y")
-        if place >= len(layers) - 2:
+        if i >= len(layers) - 2:
             axes.set_xlabel("query head")
         else:
             axes.set_xticklabels([])
@@ -76,9 +76,9 @@ PANELS = {
 }
 
 
-def draw_layer_curves(material: FigureData) -> Sketch:
+def draw_layer_curves(data: FigureData) -> Sketch:
     """Two panels, because the paper does not say on which states its dense output is computed."""
-    frame = material.internals("output_error")
+    frame = data.internals("output_error")
     policies = ordered_policies(frame["policy"])
     style = distinct_looks(policies)
     keys = [legend_entry(name, style[name]) for name in policies]
@@ -89,8 +89,8 @@ def draw_layer_curves(material: FigureData) -> Sketch:
         top + 2 * (LAYER_PANEL + 46), f"{n} prompts, all passes and heads; bars: 95 % intervals over prompts"
     )
     sheet.legend(4, keys, 2)
-    for place, (against, title) in enumerate(PANELS.items()):
-        axes = sheet.panel(56, top + 20 + place * (LAYER_PANEL + 46), 332, LAYER_PANEL - 18)
+    for i, (against, title) in enumerate(PANELS.items()):
+        axes = sheet.panel(56, top + 20 + i * (LAYER_PANEL + 46), 332, LAYER_PANEL - 18)
         for number, name in enumerate(policies):
             own = found[(found["policy"] == name) & (found["against"] == against)]
             x = own["layer"] + 0.05 * (number - (len(policies) - 1) / 2)
@@ -127,27 +127,27 @@ TITLES = {"lsh": "(a) LSH ranking", "l2": "(b) L2 norm ranking"}
 SIDE = 158.0  # CSS pixels
 
 
-def draw_layer_head_maps(material: FigureData) -> Sketch:
+def draw_layer_head_maps(data: FigureData) -> Sketch:
     """Both maps on one scale, so that they can be compared; the paper's is Eq. 7."""
-    frame = material.internals("ranking_loss")
+    frame = data.internals("ranking_loss")
     found = sample_means(frame, ["ranking", "layer", "query_head"], "difference")
     n = count_text(found["n"])
     largest = float(found["value"].max())
     scale = Normalize(0, largest)
     footer = f"{n} prompts, a cell is their mean; {interval_width_text(found)}. 0: drops keys in the order of attention"
     sheet = FigureSheet(SIDE + 96, footer)
-    for place, (ranking, title) in enumerate(TITLES.items()):
+    for i, (ranking, title) in enumerate(TITLES.items()):
         own = found[found["ranking"] == ranking].pivot(index="query_head", columns="layer", values="value")
-        axes = sheet.panel(40 + place * (SIDE + 34), 22, SIDE, SIDE)
+        axes = sheet.panel(40 + i * (SIDE + 34), 22, SIDE, SIDE)
         room = SIDE / len(own.columns) >= 24 and SIDE / len(own) >= 12
         texts = [[f"{number:.0f}" if largest >= 10 else f"{number:.1f}" for number in line] for line in own.to_numpy()]
         draw_matrix(axes, own, scale, texts if room else None, size=8)
         axes.set_title(title, loc="left", pad=4)
         axes.set_xlabel("layer", labelpad=1)
-        places = (tick_indices(len(own.columns), 8), tick_indices(len(own), 8))
-        axes.set_xticks(places[0], [str(own.columns[i]) for i in places[0]])
-        axes.set_yticks(places[1], [str(own.index[i]) for i in places[1]])
-        if place == 0:
+        positions = (tick_indices(len(own.columns), 8), tick_indices(len(own), 8))
+        axes.set_xticks(positions[0], [str(own.columns[i]) for i in positions[0]])
+        axes.set_yticks(positions[1], [str(own.index[i]) for i in positions[1]])
+        if i == 0:
             axes.set_ylabel("query head", labelpad=1)
     draw_colour_bar(sheet, 40, SIDE + 74, 200, scale, "cumulative attention loss (sum over dropped keys)")
     return Sketch(sheet.figure, f"What attention it costs to drop keys in the order of a ranking ({n} prompts).")
@@ -160,26 +160,26 @@ BITS = 16  # of panels b to d; the paper does not say
 READINGS = {"pairs": ("blue", "o", "over pairs of tokens"), "keys": ("orange", "s", "over keys")}
 
 
-def draw_correlations(material: FigureData, tables: tuple[str, ...]) -> Sketch:
+def draw_correlations(data: FigureData, tables: tuple[str, ...]) -> Sketch:
     """Bars are standard deviations, as in the paper: over prompts, layers and heads."""
-    frame = material.internals("lsh")
+    frame = data.internals("lsh")
     n = frame["sample_id"].nunique()
-    printed = _printed(material, tables)
+    printed = _printed(data, tables)
     footer = (
         f"n = {n} prompts; bars: standard deviations, as the paper's (not intervals of the mean), over prompts, layers "
     )
     footer += f"and heads; b to d at {BITS} bits; d: means over prompts, pairs of tokens"
     sheet = FigureSheet(446, footer)
-    places = [(46, 44), (238, 44), (46, 236), (238, 236)]
-    panels = [sheet.panel(left, top, 150, 136) for left, top in places]
+    positions = [(46, 44), (238, 44), (46, 236), (238, 236)]
+    panels = [sheet.panel(left, top, 150, 136) for left, top in positions]
     handles = [
         Line2D([], [], color=HUES[hue][0], marker=shape, markersize=4, linewidth=1.2, label=words)
         for hue, shape, words in READINGS.values()
     ]
     sheet.legend(4, [*handles, _hollow(PUBLISHED)], 3)
     at = frame[frame["bits"] == BITS]
-    for place, (reading, (hue, shape, _)) in enumerate(READINGS.items()):
-        shift = 0.12 * (place - 0.5)
+    for i, (reading, (hue, shape, _)) in enumerate(READINGS.items()):
+        shift = 0.12 * (i - 0.5)
         own = frame[frame["over"] == reading]
         _points(panels[0], own, "bits", hue, shape, 6 * shift)
         _points(panels[1], at[at["over"] == reading], "layer", hue, shape, shift)
@@ -234,8 +234,8 @@ def _hollow(label: str) -> Line2D:
     return Line2D([], [], label=f"{label} (Table 11)", **_marks())
 
 
-def _printed(material: FigureData, tables: tuple[str, ...]) -> pd.DataFrame:
+def _printed(data: FigureData, tables: tuple[str, ...]) -> pd.DataFrame:
     """``bits``, ``pearson``, ``pearson_std``."""
-    found = material.printed(tables)
+    found = data.printed(tables)
     found = found.assign(bits=found["note"].str.extract(r"hash_bits=(\d+)", expand=False).astype(int))
     return found.pivot_table(index="bits", columns="metric", values="value").reset_index()

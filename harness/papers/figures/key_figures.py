@@ -17,14 +17,14 @@ LAYERS, HEADS = 28, 8  # of the paper's model, Llama-3.2-3B
 EVICTED = "#a3abb5"
 
 
-def draw_key_clouds(material: FigureData, layer: int, head: int) -> Sketch:
+def draw_key_clouds(data: FigureData, layer: int, head: int) -> Sketch:
     """The keys of ``layer`` and KV head ``head`` of the paper's model, or of those at the same relative place."""
-    points = material.one_sample("key_points")
+    points = data.one_sample("key_points")
     own_layer = scaled_index(layer, LAYERS, int(points["layer"].max()) + 1)
     own_head = scaled_index(head, HEADS, int(points["head"].max()) + 1)
     notes = (*index_note((layer,), (own_layer,), "layer"), *index_note((head,), (own_head,), "KV head"))
     points = points[(points["layer"] == own_layer) & (points["head"] == own_head)]
-    policies = [name for name in material.policies if name in set(points["policy"])]
+    policies = [name for name in data.policies if name in set(points["policy"])]
     rows = -(-(len(policies) + 1) // 2)
     handles = [_key("kept", MUTED, "o"), _key("evicted", EVICTED, "o")]
     top = legend_height(2, 2) + 4
@@ -36,8 +36,8 @@ def draw_key_clouds(material: FigureData, layer: int, head: int) -> Sketch:
     sheet = FigureSheet(top + rows * (PANEL + 40) + 8, footer)
     sheet.legend(4, handles, 2)
     limits = [_limits(points[axis]) for axis in ("pc1", "pc2")]
-    for place, policy in enumerate([*policies, ""]):
-        left, high = 44 + (place % 2) * (PANEL + 28), top + 18 + (place // 2) * (PANEL + 40)
+    for i, policy in enumerate([*policies, ""]):
+        left, high = 44 + (i % 2) * (PANEL + 28), top + 18 + (i // 2) * (PANEL + 40)
         axes = sheet.panel(left, high, PANEL, PANEL - 16)
         own = points[points["policy"] == policy]
         if policy:
@@ -51,9 +51,9 @@ def draw_key_clouds(material: FigureData, layer: int, head: int) -> Sketch:
             title = "kept keys only"
         axes.set(xlim=limits[0], ylim=limits[1])
         axes.set_title(title, loc="left", pad=4)
-        if place % 2 == 0:
+        if i % 2 == 0:
             axes.set_ylabel("second component", labelpad=1)
-        if place >= len(policies) - 1:
+        if i >= len(policies) - 1:
             axes.set_xlabel("first component", labelpad=1)
     says = (
         f"Principal components of all keys of layer {own_layer}, KV head {own_head}, on one prompt of {tokens} tokens."
@@ -91,9 +91,9 @@ AXES = {
 }
 
 
-def draw_vector_histograms(material: FigureData, what: str) -> Sketch:
+def draw_vector_histograms(data: FigureData, what: str) -> Sketch:
     """``what``: angle or norm. Keys on the left with a line for each KV head, queries on the right for query heads."""
-    keys, queries = material.one_sample("key_points"), material.one_sample("query_points")
+    keys, queries = data.one_sample("key_points"), data.one_sample("query_points")
     layers = evenly_spaced(int(keys["layer"].max()) + 1, HISTOGRAM_LAYERS)
     sample, tokens = keys["sample_id"].iloc[0], int(keys["position"].max()) + 1
     sides = [
@@ -108,12 +108,12 @@ def draw_vector_histograms(material: FigureData, what: str) -> Sketch:
     for column, (frame, name, axis) in enumerate(sides):
         numbers = _shown(frame[name], what)
         edges = np.linspace(numbers.min(), numbers.max(), BINS + 1)
-        for place, layer in enumerate(layers):
-            axes = sheet.panel(42 + column * 186, 16 + place * (HISTOGRAM_PANEL + 18), 166, HISTOGRAM_PANEL)
+        for i, layer in enumerate(layers):
+            axes = sheet.panel(42 + column * 186, 16 + i * (HISTOGRAM_PANEL + 18), 166, HISTOGRAM_PANEL)
             _histograms(axes, numbers[frame["layer"] == layer], frame.loc[frame["layer"] == layer, "line"], edges)
             axes.set_yticks([])
             axes.set_title(f"layer {layer}", loc="left", fontsize=9, pad=1)
-            if place < len(layers) - 1:
+            if i < len(layers) - 1:
                 axes.set_xticklabels([])
             else:
                 axes.set_xlabel(axis)
@@ -127,10 +127,10 @@ def _shown(numbers: pd.Series, what: str) -> pd.Series:
 
 def _histograms(axes: Axes, numbers: pd.Series, lines: pd.Series, edges: np.ndarray) -> None:
     heads = sorted(lines.unique())
-    for place, head in enumerate(heads):
+    for i, head in enumerate(heads):
         own = numbers[lines == head]
         share = np.histogram(own, edges)[0] / len(own)
-        axes.stairs(share, edges, color=VIRIDIS(0.85 * place / max(1, len(heads) - 1)), linewidth=1)
+        axes.stairs(share, edges, color=VIRIDIS(0.85 * i / max(1, len(heads) - 1)), linewidth=1)
 
 
 def _words(what: str) -> str:
@@ -143,9 +143,9 @@ def _words(what: str) -> str:
 VOLUME_BINS = 24
 
 
-def draw_volumes(material: FigureData) -> Sketch:
+def draw_volumes(data: FigureData) -> Sketch:
     """A histogram a policy, as a share of all heads, layers and prompts, with its mean and interval in the key."""
-    found = material.internals("log_det")
+    found = data.internals("log_det")
     finite = found[np.isfinite(found["log_det"])]
     if finite.empty:
         raise NotDrawnError("No stored head keeps keys that span a volume.")
@@ -154,7 +154,7 @@ def draw_volumes(material: FigureData) -> Sketch:
         (f"{lost} of {len(found)} heads span no volume (log det = -inf) and are left out.",) if lost else ()
     )
     means = sample_means(finite, ["policy"], "log_det").set_index("policy")
-    policies = [name for name in material.policies if name in means.index]
+    policies = [name for name in data.policies if name in means.index]
     handles = []
     for name in policies:
         mean, look = means.loc[name], look_of(name)

@@ -27,32 +27,32 @@ ROW, SHORTEST = 19, 84  # CSS pixels of one depth, of a map
 AXES = ("axis_length", "axis_depth")
 
 
-def draw_needle_maps(material: FigureData, tables: tuple[str, ...] = (), budget: str = "") -> Sketch:
+def draw_needle_maps(data: FigureData, tables: tuple[str, ...] = (), budget: str = "") -> Sketch:
     """Means by length and depth; above each map the mean over all, and the paper's where it prints one."""
-    rows = material.scored()
+    rows = data.scored()
     if any(axis not in rows or rows[axis].isna().any() for axis in AXES):
         raise NotDrawnError("Its rows have no length and depth of the needle.")
     lengths, depths = (sorted(rows[axis].unique()) for axis in AXES)
-    policies = [name for name in material.policies if name in set(rows["policy"])]
+    policies = [name for name in data.policies if name in set(rows["policy"])]
     height = max(SHORTEST, ROW * len(depths))
     lines = -(-len(policies) // COLUMNS)
     each = TITLE + height + BELOW
     cells = row_means(rows, ["policy", *AXES])
     means = row_means(rows, ["policy", "task"])
-    printed = _printed(material, tables, budget)
+    printed = _printed(data, tables, budget)
     footer = (
         f"{count_text(cells['n'])} samples a cell, {count_text(means['n'])} a map; [ ]: 95 % intervals of a map's mean"
         + "; printed: the paper's mean" * bool(printed)
     )
     sheet = FigureSheet(lines * each + 62, footer)
-    for place, policy in enumerate(policies):
-        left, top = 50 + (place % COLUMNS) * (MAP_WIDTH + 18), TITLE + (place // COLUMNS) * each
+    for i, policy in enumerate(policies):
+        left, top = 50 + (i % COLUMNS) * (MAP_WIDTH + 18), TITLE + (i // COLUMNS) * each
         axes = sheet.panel(left, top, MAP_WIDTH, height)
         own = cells[cells["policy"] == policy].pivot(index=AXES[1], columns=AXES[0], values="value")
         own = own.reindex(index=depths, columns=lengths)
         texts = [[f"{number:.2f}" for number in line] for line in own.to_numpy()]
         draw_matrix(axes, own, Normalize(0, 1), texts if MAP_WIDTH / len(lengths) >= 24 else None)
-        _label(axes, lengths, depths, first=place % COLUMNS == 0, last=place >= len(policies) - COLUMNS)
+        _label(axes, lengths, depths, first=i % COLUMNS == 0, last=i >= len(policies) - COLUMNS)
         axes.set_title(
             _title(policy, means[means["policy"] == policy].iloc[0], printed),
             loc="left",
@@ -71,21 +71,21 @@ def _title(policy: str, mean: pd.Series, printed: dict[str, float]) -> str:
     return words + f"\nprinted {printed[policy]:.3f}" if policy in printed else words
 
 
-def _printed(material: FigureData, tables: tuple[str, ...], budget: str) -> dict[str, float]:
+def _printed(data: FigureData, tables: tuple[str, ...], budget: str) -> dict[str, float]:
     """The paper's averages of the figure's model and budget, by our policies."""
-    found = material.printed(tables)
+    found = data.printed(tables)
     found = found[(found["budget"] == budget) & found["our_task"].eq("needle/grid")]
     found = found[found["model"] == (found["model"].iloc[0] if len(found) else "")]
     return {str(name): float(value) for name, value in zip(found["policy"], found["value"], strict=True)}
 
 
 def _label(axes: Axes, lengths: list[object], depths: list[object], first: bool, last: bool) -> None:
-    places = tick_indices(len(lengths), 3)
-    axes.set_xticks(places, [tick_text(lengths[place]) for place in places] if last else [])
+    positions = tick_indices(len(lengths), 3)
+    axes.set_xticks(positions, [tick_text(lengths[i]) for i in positions] if last else [])
     shown = tick_indices(len(depths), 6)
     percent = np.array([float(str(depth)) for depth in depths])
     percent = percent * 100 if percent.max() <= 1 else percent
-    axes.set_yticks(shown, [f"{percent[place]:.3g}" for place in shown] if first else [])
+    axes.set_yticks(shown, [f"{percent[i]:.3g}" for i in shown] if first else [])
     if first:
         axes.set_ylabel("needle depth (%)", labelpad=2)
 
@@ -100,14 +100,14 @@ EDGES = (0, 2048, 4096, 6144, 8192, np.inf)  # tokens
 FEW = 8  # bins of our own, where prompts are too short for the paper's
 
 
-def draw_lengths(material: FigureData, tables: tuple[str, ...]) -> Sketch:
+def draw_lengths(data: FigureData, tables: tuple[str, ...]) -> Sketch:
     """One histogram a task, in the paper's bins with its counts in outline; in finer ones for the testbed's prompts."""
-    prompts = material.scored().drop_duplicates(["task", "sample_id"])
-    tasks = [task for task in material.wanted.values("task") if task in set(prompts["task"])]
+    prompts = data.scored().drop_duplicates(["task", "sample_id"])
+    tasks = [task for task in data.wanted.values("task") if task in set(prompts["task"])]
     longest = int(prompts["prompt_tokens"].max())
-    fine = material.mini
+    fine = data.mini
     edges = np.linspace(0, np.ceil(longest / 256) * 256, FEW + 1) if fine else np.array(EDGES)
-    printed = {} if fine else _printed_lengths(material, tables)
+    printed = {} if fine else _printed_lengths(data, tables)
     lines = -(-len(tasks) // LENGTH_COLUMNS)
     footer = (
         "n: prompts, in tokens of the model's own tokenizer"
@@ -115,11 +115,11 @@ def draw_lengths(material: FigureData, tables: tuple[str, ...]) -> Sketch:
         + "; counts of all prompts, no interval"
     )
     sheet = FigureSheet(lines * (PANEL + GAP) + 22, footer)
-    for place, task in enumerate(tasks):
+    for i, task in enumerate(tasks):
         own = prompts[prompts["task"] == task]
         counts = np.histogram(own["prompt_tokens"], edges)[0]
-        top = 20 + (place // LENGTH_COLUMNS) * (PANEL + GAP)
-        axes = sheet.panel(34 + (place % LENGTH_COLUMNS) * (WIDTH + 30), top, WIDTH, PANEL)
+        top = 20 + (i // LENGTH_COLUMNS) * (PANEL + GAP)
+        axes = sheet.panel(34 + (i % LENGTH_COLUMNS) * (WIDTH + 30), top, WIDTH, PANEL)
         axes.bar(np.arange(len(counts)), counts, 0.9, color=HUES["blue"][0])
         if task in printed:
             axes.bar(np.arange(len(counts)), printed[task], 0.9, fill=False, edgecolor=MUTED, linewidth=1)
@@ -134,8 +134,8 @@ def draw_lengths(material: FigureData, tables: tuple[str, ...]) -> Sketch:
     return Sketch(sheet.figure, f"Prompt lengths of {len(tasks)} tasks, {len(prompts)} prompts.")
 
 
-def _printed_lengths(material: FigureData, tables: tuple[str, ...]) -> dict[str, list[float]]:
-    found = material.printed(tables)
+def _printed_lengths(data: FigureData, tables: tuple[str, ...]) -> dict[str, list[float]]:
+    found = data.printed(tables)
     found = found.assign(bin=found["note"].str.extract(r"length_bin=(\w+)", expand=False))
     wide: pd.DataFrame = found.pivot_table(index="our_task", columns="bin", values="value", aggfunc="first")
     return {str(task): [float(line[name]) for name in BINS] for task, line in wide.iterrows()}

@@ -35,14 +35,12 @@ HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\")  # where two policies share a
 AVERAGE = "average"
 
 
-def draw_bars(
-    material: FigureData, group: str, axis: str, metric: tuple[str, ...] = (), averaged: bool = False
-) -> Sketch:
+def draw_bars(data: FigureData, group: str, axis: str, metric: tuple[str, ...] = (), averaged: bool = False) -> Sketch:
     """``group``: the column that makes the groups; ``averaged`` adds one over all of them.
 
     Where the rows have no such column there is the average alone, and a note.
     """
-    rows = material.scored(metric if set(metric) & set(material.rows["metric"]) else ())
+    rows = data.scored(metric if set(metric) & set(data.rows["metric"]) else ())
     has = group in rows and rows[group].notna().all()
     notes = [] if has else [f"The stored rows do not tell {axis} apart: only the mean over all samples."]
     parts = [rows.assign(group=rows[group].map(str))] if has else []
@@ -59,15 +57,13 @@ def draw_bars(
     sheet.legend(4, keys, 3)
     axes = sheet.panel(52, top + 8, 336, PANEL)
     width = 0.84 / len(policies)
-    for place, name in enumerate(policies):
+    for i, name in enumerate(policies):
         own = found[found["policy"] == name].set_index("group").reindex(groups)
-        x = np.arange(len(groups)) + width * (place - (len(policies) - 1) / 2)
+        x = np.arange(len(groups)) + width * (i - (len(policies) - 1) / 2)
         axes.bar(x, own["value"], width, color=style[name].light, edgecolor="white", hatch=hatches[name], linewidth=0.5)
         bars = np.vstack([own["value"] - own["low"], own["high"] - own["value"]])
         axes.errorbar(x, own["value"], yerr=bars, fmt="none", ecolor=INK, elinewidth=0.8, capsize=1.5)
-    dense = material.baselines[
-        (material.baselines["policy"] == "dense") & (material.baselines["metric"] == rows["metric"].iloc[0])
-    ]
+    dense = data.baselines[(data.baselines["policy"] == "dense") & (data.baselines["metric"] == rows["metric"].iloc[0])]
     for line in row_means(dense, ["policy", "task"]).to_dict("records")[:1]:
         axes.axhline(line["value"], color=MUTED, linewidth=1, linestyle=(0, (6, 3)))
     axes.set_xticks(range(len(groups)), groups)
@@ -103,19 +99,19 @@ LETTERS, LINE = 72, 13  # of the text in one line; CSS pixels
 LONGEST = 420  # letters of one text
 
 
-def draw_answers(material: FigureData, tables: tuple[str, ...]) -> Sketch:
+def draw_answers(data: FigureData, tables: tuple[str, ...]) -> Sketch:
     """The first sample that all policies have."""
-    rows = material.scored()
+    rows = data.scored()
     common = set.intersection(*(set(part["sample_id"]) for _, part in rows.groupby("policy")))
     if not common:
         raise NotDrawnError("Its policies have no sample in common.")
     sample = min(common, key=natural_key)
-    own = material.rows[material.rows["sample_id"] == sample]
+    own = data.rows[data.rows["sample_id"] == sample]
     blocks = [("reference summary", "", MUTED, str(own["reference"].iloc[0]))]
     for policy in ordered_policies(own["policy"]):
         part = own[own["policy"] == policy]
         scores = " · ".join(f"{metric_title(m)} {v:.2f}" for m, v in zip(part["metric"], part["value"], strict=True))
-        printed = _printed(material, tables, policy)
+        printed = _printed(data, tables, policy)
         words = scores + (f" (the paper's example: {printed})" if printed else "")
         blocks.append((policy, words, look_of(policy).light, str(part["prediction"].iloc[0])))
     wrapped = [(name, words, colour, textwrap.wrap(_short(text), LETTERS)) for name, words, colour, text in blocks]
@@ -146,23 +142,23 @@ def _short(text: str) -> str:
     return flat if len(flat) <= LONGEST else flat[:LONGEST] + " …"
 
 
-def _printed(material: FigureData, tables: tuple[str, ...], policy: str) -> str:
-    found = material.printed(tables)
+def _printed(data: FigureData, tables: tuple[str, ...], policy: str) -> str:
+    found = data.printed(tables)
     found = found[found["policy"] == policy]
     return ", ".join(f"{metric} {number:.2f}" for metric, number in zip(found["metric"], found["value"], strict=True))
 
 
-# Self-BLEU by policy and budget beside that of the full cache: BUZZ Figure 7.
+# Self-BLEU by policy and budget, compared with the full cache: BUZZ Figure 7.
 
 
 METRIC = "self_bleu"
 ROW = 30  # CSS pixels of one policy
 
 
-def draw_self_bleu_map(material: FigureData) -> Sketch:
+def draw_self_bleu_map(data: FigureData) -> Sketch:
     """Colour: the distance to dense, as in the paper; the cells hold Self-BLEU itself."""
-    measured = METRIC in set(material.rows["metric"])
-    rows, dense = (_own(each, measured) for each in (material.scored((METRIC,) if measured else ()), _dense(material)))
+    measured = METRIC in set(data.rows["metric"])
+    rows, dense = (_own(each, measured) for each in (data.scored((METRIC,) if measured else ()), _dense(data)))
     notes = [] if measured else ["Self-BLEU is computed from the stored summaries; their task does not score it."]
     found = row_means(rows, ["policy", "budget"])
     policies, budgets = ordered_policies(found["policy"]), ordered_budgets(found["budget"])
@@ -190,8 +186,8 @@ def draw_self_bleu_map(material: FigureData) -> Sketch:
     return Sketch(sheet.figure, f"Mean Self-BLEU by policy and budget ({n}); darker is nearer to dense.", tuple(notes))
 
 
-def _dense(material: FigureData) -> pd.DataFrame:
-    return material.baselines[material.baselines["policy"] == "dense"]
+def _dense(data: FigureData) -> pd.DataFrame:
+    return data.baselines[data.baselines["policy"] == "dense"]
 
 
 def _own(rows: pd.DataFrame, measured: bool) -> pd.DataFrame:
@@ -205,9 +201,9 @@ def _own(rows: pd.DataFrame, measured: bool) -> pd.DataFrame:
 # Score and coverage against the eviction rate, one policy: K-VEC Figure 1.
 
 
-def draw_coverage_curve(material: FigureData) -> Sketch:
+def draw_coverage_curve(data: FigureData) -> Sketch:
     """Both from the same rows: the score, and the share of prompt tokens that some head of some layer holds."""
-    rows = material.scored()
+    rows = data.scored()
     policy = str(rows["policy"].iloc[0])
     look, metric = look_of(policy), metric_title(str(rows["metric"].iloc[0]))
     score, coverage = _by_rate(rows, "value"), _by_rate(rows, "coverage")

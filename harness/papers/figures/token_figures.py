@@ -33,10 +33,10 @@ TITLES = {
 }
 
 
-def draw_kept_maps(material: FigureData) -> Sketch:
+def draw_kept_maps(data: FigureData) -> Sketch:
     """A map a policy: in how many KV heads of a layer each prompt token is held after the prompt."""
-    held = held_after_prompt(material.one_sample("kept"))
-    policies = [name for name in material.policies if name in set(held["policy"])]
+    held = held_after_prompt(data.one_sample("kept"))
+    policies = [name for name in data.policies if name in set(held["policy"])]
     tokens = _tokens(held)
     layers = int(held["layer"].max()) + 1
     heads = int(held["head"].max()) + 1
@@ -46,11 +46,11 @@ def draw_kept_maps(material: FigureData) -> Sketch:
     sheet = FigureSheet(
         len(policies) * (high + 36) + 56, f"One prompt ({sample}, {tokens} tokens) after eviction: no interval"
     )
-    for place, policy in enumerate(policies):
+    for i, policy in enumerate(policies):
         own = held[held["policy"] == policy]
         matrix = np.zeros((layers, tokens))
         np.add.at(matrix, (own["layer"].to_numpy(), own["position"].to_numpy()), 1)
-        axes = sheet.panel(44, 20 + place * (high + 36), 344, high)
+        axes = sheet.panel(44, 20 + i * (high + 36), 344, high)
         draw_matrix(axes, np.where(matrix > 0, matrix, np.nan), scale, colours=DARKER)
         covered = float((matrix.sum(0) > 0).mean())
         axes.set_title(f"{TITLES.get(policy, policy)}: covers {covered:.0%}", loc="left", pad=4)
@@ -62,18 +62,18 @@ def draw_kept_maps(material: FigureData) -> Sketch:
     draw_colour_bar(
         sheet, 44, below + 30, 160, scale, "KV heads of the layer that hold the token (white: none)", DARKER
     )
-    missing = [name for name in material.policies if name not in policies]
+    missing = [name for name in data.policies if name not in policies]
     notes = (f"Not diagnosed yet: {', '.join(missing)}.",) if missing else ()
     return Sketch(sheet.figure, f"Tokens held after the prompt, by layer, on one prompt of {tokens} tokens.", notes)
 
 
-def draw_kept_text(material: FigureData, policy: str) -> Sketch:
+def draw_kept_text(data: FigureData, policy: str) -> Sketch:
     """The prompt's own words, each token as dark as the share of layers that hold it in some head."""
-    frame = material.one_sample("kept")
+    frame = data.one_sample("kept")
     found = frame[frame["policy"] == policy]
     held = held_after_prompt(found)
     sample = held["sample_id"].iloc[0]
-    words = material.one_sample("text")
+    words = data.one_sample("text")
     words = words[(words["policy"] == policy) & (words["sample_id"] == sample)].sort_values("position")
     layers = int(held["layer"].max()) + 1
     by_token = held.groupby("position")["layer"].nunique().reindex(words["position"], fill_value=0).to_numpy()
@@ -148,9 +148,9 @@ def _flowed(pieces: list[tuple[str, int]]) -> tuple[list[tuple[int, int, str, in
 TENTHS = 10
 
 
-def draw_window_scores(material: FigureData, layer: int, head: int, policy: str) -> Sketch:
+def draw_window_scores(data: FigureData, layer: int, head: int, policy: str) -> Sketch:
     """Above, what the last queries attend to; below, the same in tenths of the prompt, beside the mean of all heads."""
-    frame = material.one_sample("window_attention")
+    frame = data.one_sample("window_attention")
     frame = frame[frame["policy"] == frame["policy"].iloc[0]]
     own = frame[(frame["layer"] == layer) & (frame["query_head"] == head)].sort_values("position")
     tokens, sample = len(own), own["sample_id"].iloc[0]
@@ -173,7 +173,7 @@ def draw_window_scores(material: FigureData, layer: int, head: int, policy: str)
     below.set_title(
         "share of attention by tenth of the prompt (grey: mean of all heads)", loc="left", fontsize=9, pad=4
     )
-    below.set_xticks(range(0, TENTHS + 1, 2), [f"{10 * place}%" for place in range(0, TENTHS + 1, 2)])
+    below.set_xticks(range(0, TENTHS + 1, 2), [f"{10 * i}%" for i in range(0, TENTHS + 1, 2)])
     below.set_ylabel("share")
     below.set_xlabel("place in the prompt (% of its tokens)")
     says = (
@@ -191,9 +191,9 @@ LAYERS, HEADS = 32, 32  # of HashEvict's model, Llama-3-8B
 ATTENTION = PowerNorm(0.4, 0, 1)  # most attention weights are small
 
 
-def draw_cosines_and_attention(material: FigureData) -> Sketch:
+def draw_cosines_and_attention(data: FigureData) -> Sketch:
     """Two heads: the one where alike keys get least attention, and the median one. The paper chose two by eye."""
-    frame = material.one_sample("first_tokens")
+    frame = data.one_sample("first_tokens")
     frame = frame[frame["policy"] == frame["policy"].iloc[0]]
     ranked = _correlations(frame)
     chosen = [ranked.index[0], ranked.index[len(ranked) // 2]]
@@ -225,9 +225,9 @@ def draw_cosines_and_attention(material: FigureData) -> Sketch:
     )
 
 
-def draw_attention_and_norms(material: FigureData, layer: int, heads: tuple[int, ...]) -> Sketch:
+def draw_attention_and_norms(data: FigureData, layer: int, heads: tuple[int, ...]) -> Sketch:
     """The attention of the first tokens above the norms of their keys, without the first token's."""
-    frame, points = material.one_sample("first_tokens"), material.one_sample("key_points")
+    frame, points = data.one_sample("first_tokens"), data.one_sample("key_points")
     count = int(frame["query_head"].max()) + 1
     group = count // (int(points["head"].max()) + 1)
     own_layer = scaled_index(layer, LAYERS, int(frame["layer"].max()) + 1)
@@ -240,8 +240,8 @@ def draw_attention_and_norms(material: FigureData, layer: int, heads: tuple[int,
     footer += "out the first token, as in the paper"
     side = 94.0
     sheet = FigureSheet(2 * (side + 84) + 22, footer)
-    for place, head in enumerate(own_heads):
-        left, top = 40 + (place % 3) * (side + 32), 18 + (place // 3) * (side + 84)
+    for i, head in enumerate(own_heads):
+        left, top = 40 + (i % 3) * (side + 32), 18 + (i // 3) * (side + 84)
         own = frame[(frame["layer"] == own_layer) & (frame["query_head"] == head)]
         attention = sheet.panel(left, top, side, side)
         draw_matrix(attention, _matrix(own, "attention").where(_earlier(own)), ATTENTION)
@@ -257,10 +257,10 @@ def draw_attention_and_norms(material: FigureData, layer: int, heads: tuple[int,
         below.set_xlim(-0.5, tokens - 0.5)
         below.yaxis.set_major_locator(MaxNLocator(2, integer=True))
         below.tick_params(labelsize=8, pad=2)
-        if place % 3 == 0:
+        if i % 3 == 0:
             attention.set_ylabel("query", labelpad=1)
             below.set_ylabel("norm", labelpad=1)
-        if place >= len(own_heads) - 3:
+        if i >= len(own_heads) - 3:
             below.set_xlabel("key (position)", labelpad=1)
     draw_colour_bar(sheet, 292, 18 + side + 84 + 30, side, ATTENTION, "attention weight")
     says = f"Attention (above) and key norms (below) in layer {own_layer}, first {tokens} tokens of one prompt."
@@ -270,13 +270,13 @@ def draw_attention_and_norms(material: FigureData, layer: int, heads: tuple[int,
 def _correlations(frame: pd.DataFrame) -> pd.Series:
     """By layer and query head: does a key that is like the others get attention? Lowest correlation first."""
     found: dict[Any, float] = {}
-    for place, own in frame.groupby(["layer", "query_head"]):
+    for i, own in frame.groupby(["layer", "query_head"]):
         cosine, attention = _matrix(own, "cosine").to_numpy(), _matrix(own, "attention").to_numpy()
         size = len(cosine)
         alike = (cosine.sum(0) - 1) / (size - 1)
         later = np.tril(np.ones_like(attention), -1).sum(0)
         received = np.tril(attention, -1).sum(0)[:-1] / later[:-1]
-        found[place] = float(np.corrcoef(alike[:-1], received)[0, 1])
+        found[i] = float(np.corrcoef(alike[:-1], received)[0, 1])
     return pd.Series(found).sort_values(kind="stable")
 
 
@@ -290,6 +290,6 @@ def _earlier(own: pd.DataFrame) -> np.ndarray:
 
 
 def _ticks(axes: Axes, tokens: int) -> None:
-    places = list(range(0, tokens, 16))
-    axes.set_xticks(places, [str(place) for place in places])
-    axes.set_yticks(places, [str(place) for place in places])
+    positions = list(range(0, tokens, 16))
+    axes.set_xticks(positions, [str(i) for i in positions])
+    axes.set_yticks(positions, [str(i) for i in positions])

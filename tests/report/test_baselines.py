@@ -1,4 +1,4 @@
-"""Reference lines: at the edges of every table, grey and without points in every figure, never ranked."""
+"""Baselines: at the edges of every table, grey and without points in every figure, never ranked."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from harness.report import terminal_table
 from harness.report.labels import ordered_policies
 from harness.report.looks import HUES, is_baseline, look_of, looks
 from harness.report.page import render
 from harness.report.summary import summary_table
-from harness.runner import progress
 
 Make = Callable[..., pd.DataFrame]
 COMPARED = ["sink", "random", "a_new_idea", "oracle", "keydiff"]
@@ -22,19 +22,19 @@ IN_ORDER = ["oracle (headroom)", "sink", "keydiff", "a_new_idea", "random (floor
 
 
 @pytest.fixture
-def best_are_references(make: Make) -> pd.DataFrame:
+def best_are_baselines(make: Make) -> pd.DataFrame:
     """The oracle and random know everything."""
     rows = make(COMPARED, ["64", "128"], ["niah"])
     rows.loc[rows["policy"].isin(["oracle", "random"]), "value"] = 1.0
     return rows
 
 
-def test_what_a_reference_is() -> None:
+def test_what_a_baseline_is() -> None:
     assert all(map(is_baseline, ["random", "oracle", "random (floor)", "oracle (headroom, seed=1)"]))
     assert not any(map(is_baseline, ["dense", "caote_random", "randomised", "keydiff"]))
 
 
-def test_they_stand_at_the_edges() -> None:
+def test_they_are_at_the_edges() -> None:
     assert ordered_policies(["dense", *reversed(IN_ORDER)]) == ["dense", *IN_ORDER]
 
 
@@ -48,8 +48,8 @@ def test_they_are_grey_lines_without_points() -> None:
     assert len(set(two.values())) == 2
 
 
-def test_they_are_named_by_what_they_stand_for_and_never_ranked(best_are_references: pd.DataFrame) -> None:
-    table = summary_table(best_are_references)
+def test_they_are_named_by_what_they_stand_for_and_never_ranked(best_are_baselines: pd.DataFrame) -> None:
+    table = summary_table(best_are_baselines)
     for _, of_budget in table[~table["dense"]].groupby("budget"):
         assert list(of_budget["label"]) == IN_ORDER
         assert (of_budget.loc[of_budget["reference"], "rank"] == "").all()
@@ -77,7 +77,7 @@ def test_a_figure_draws_and_names_them(make: Make, budgets: list[str]) -> None:
 def test_the_page_shades_and_explains_them(make: Make) -> None:
     page = render(make(COMPARED, ["64"], ["niah"]), "t")
     assert page.count('<tr class="reference">') == 2
-    assert "Grey rows are reference lines" in page
+    assert "Grey rows are baselines" in page
     assert "Grey rows" not in render(make(["sink"], ["64"], ["niah"]), "t")
 
 
@@ -87,8 +87,8 @@ def test_a_page_of_references_alone(make: Make) -> None:
 
 def test_the_terminal_names_them_in_full(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = Console(file=io.StringIO(), width=80)
-    monkeypatch.setattr(progress, "console", shown)
-    progress.show_summary(summary_table(make(COMPARED, ["64"], ["niah"])))
+    monkeypatch.setattr(terminal_table, "console", shown)
+    terminal_table.show_summary(summary_table(make(COMPARED, ["64"], ["niah"])))
     text = shown.file.getvalue()  # type: ignore[attr-defined]
     places = [text.index(f"│ {label} ") for label in ("dense", *IN_ORDER)]
     assert places == sorted(places)

@@ -1,4 +1,4 @@
-"""At scale=mini the testbed's tasks, shares, blocks and metrics stand in, by name; at full nothing stands in."""
+"""At scale=mini the testbed's tasks, shares, blocks and metrics are proxies, and are named; at full there are none."""
 
 from __future__ import annotations
 

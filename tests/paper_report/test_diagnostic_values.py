@@ -1,4 +1,4 @@
-"""Numbers from inside the model are read from stored diagnostics, and only there."""
+"""Printed numbers that are not scores are compared with stored diagnostics, and only with those."""
 
 from __future__ import annotations
 
