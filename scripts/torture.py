@@ -139,7 +139,7 @@ def _work(spec: JobSpec) -> None:
             return generate(engine, rows, *others)
 
         with mock.patch.object(Engine, "generate", noted):
-            spec.work(Prompts(spec.limit), Progress(shown=False, on_stored=lambda _: None))
+            spec.compute(Prompts(spec.limit), Progress(shown=False, on_stored=lambda _: None))
 
 
 def _job_spec(options: argparse.Namespace, results: Path) -> JobSpec:

@@ -72,9 +72,9 @@ def generate(
 ) -> Generation:
     """Greedy continuation of ``prompt`` by your own model, whose cache holds no more than ``budget`` allows.
 
-    ``policy``: a preset's name or an object as in `harness.api.run.run`. ``budget``: slots per layer and KV head (``256``) or
-    a share of the prompt (``"25%"``). ``max_new_tokens`` and ``block_size`` are tokens; ``prompt_regime`` is
-    ``blocked``, ``one_shot``, ``token_fed`` or ``auto`` (the first of them that the policy supports). ``chat`` wraps
+    ``policy``: a preset's name or an object as in `harness.api.run.run`. ``budget``: slots per layer and KV head
+    (``256``) or a share of the prompt (``"25%"``). ``max_new_tokens`` and ``block_size`` are tokens; ``prompt_regime``
+    is ``blocked``, ``one_shot``, ``token_fed`` or ``auto`` (the first of them that the policy supports). ``chat`` wraps
     the prompt as one user message in the tokenizer's chat format. The model stays on its device and unchanged.
     Nothing is stored.
 

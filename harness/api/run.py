@@ -45,11 +45,11 @@ def run(
     ones as on the command line (``["task.lengths=[512]"]``).
 
     One row per cell, sample and metric, joined with its cell; columns: docs/results-schema.md. Rows are stored under
-    ``<results_dir>/runs``, and what lies there already is not computed again. Cells that cannot be run are told, the
-    others run. While it runs a bar shows progress; where nobody watches, a line now and then.
+    ``<results_dir>/runs``, and what lies there already is not computed again. Cells that cannot be run are printed with
+    the reason, the others run. While it runs a bar shows progress; without a terminal or notebook, a line now and then.
 
-    Raises the errors of `harness.config.cell.USER_ERRORS`: `UserError` for unknown names and settings, and where no cell can
-    be run. KeyboardInterrupt keeps what was finished.
+    Raises the errors of `harness.config.cell.USER_ERRORS`: `UserError` for unknown names and settings, and where no
+    cell can be run. KeyboardInterrupt keeps what was finished.
     """
     objects = [each for each in _listed(policy) if not isinstance(each, str)]
     if objects and (name := _launcher(overrides)) not in ("none", ""):

@@ -144,7 +144,7 @@ def _exactly(cells: Sequence[Cell], store: Store, prompts: Prompts, parts: dict[
         memory = allowed_bytes(torch.device("cpu"))
         for wave in (wave for batch in found.batches(memory) for wave in found.with_jobs(batch).waves(memory)):
             part.work += estimate_work([(row, job.cell.prompting) for job in wave for row in job.rows])
-        loads = [job.loaded_on(MemoryLoad(found.footprint), found.shape).bytes for job in found.jobs]
+        loads = [MemoryLoad(found.footprint).with_loads(job.load(found.shape).rows).bytes for job in found.jobs]
         part.largest = max([part.largest, *loads])
 
 

@@ -1,7 +1,7 @@
 """Cells: one model, policy, budget, prompt regime, task and seed, parsed from a configuration.
 
-The words for a budget: `Cell.budget` is what the user wrote (`harness.config.budget.Budget`); the slots that it grants one
-sample are a plain number, ``slots``, until they enter the engine as `Request.budget`.
+A budget has two names: `Cell.budget` is what the user wrote (`harness.config.budget.Budget`); the slots that it grants
+one sample are a plain number, ``slots``, which enters the engine as `Request.budget`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SYNTHETIC = " (synthetic rows)"  # in the name of a task that ran on fixtures: a
 
 @dataclass(frozen=True)
 class Cell:
-    """One point of a sweep. ``seed`` drives the task's generator; decoding is greedy. ``configuration``: as composed."""
+    """One point of a sweep. ``seed`` drives the task's generator; decoding is greedy. ``configuration``: composed."""
 
     model: ModelSpec
     policy: Policy
@@ -97,7 +97,7 @@ class Cell:
         return identity.hash_data(self.identity)
 
     def description(self) -> dict[str, Any]:
-        """What the store keeps of a cell besides provenance: labels, identity, source files with hashes, configuration."""
+        """What the store keeps of a cell besides provenance: labels, identity, source files, configuration."""
         resolved = {name: value for name, value in self.configuration.items() if name != "hydra"}
         return {**self.labels(), "config": self.identity, "sources": self.code, "resolved": resolved}
 

@@ -2,8 +2,8 @@
 
 Included: the policy with all its settings, the budget, the regime, the task's protocol and data, the model's content or
 revision, and the code between a configuration and a row. Left out: device, batch width, launcher, folders, ``limit``,
-names and package versions, which are only recorded (`harness.config.provenance`). The hashes of model folders and of plain
-data are made here too; those of source code in `harness.config.source_code`.
+names and package versions, which are only recorded (`harness.config.provenance`). The hashes of model folders and of
+plain data are made here too; those of source code in `harness.config.source_code`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Policies and parts from outside of this repository: classes by their dotted names, and objects from Python code.
 
 A configuration file can name any class, and importing a module runs it. So a name is only imported from packages that
-the user has listed (``trusted=[my_pkg]``) or has installed with an entry point in the group ``kvreplica.policies``. This is
-the only place that does so. Objects are registered in this process under a name that a configuration can hold.
+the user has listed (``trusted=[my_pkg]``) or has installed with an entry point in the group ``kvreplica.policies``.
+This is the only place that does so. Objects are registered in this process under a name that a configuration can hold.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def _docstrings(tree: ast.Module) -> Iterator[ast.Expr]:
 
 
 def imported_modules(module: str) -> list[str]:
-    """Modules that this one imports from, inside of functions too; through ``__init__`` files to where names come from."""
+    """Modules that this one imports from, inside of functions too; follows ``__init__`` files to where names are."""
     found = []
     for node in _statements(file_of(module)):
         if isinstance(node, ast.Import):
@@ -258,7 +258,7 @@ def source_text(thing: Any) -> str:
         if text := _statement("".join(linecache.getlines(code.co_filename)), thing.__name__, code.co_firstlineno):
             return text
     raise UserError(
-        f"The source of {thing.__qualname__} cannot be read, so the code that its rows were made with would be unknown: "
+        f"The source of {thing.__qualname__} cannot be read, so the code behind its rows would be unknown: "
         "define it, with a method of its own, in a notebook cell or in a file (my_pkg.py), and import it from there."
     )
 

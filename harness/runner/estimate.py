@@ -1,7 +1,8 @@
-"""What a sweep will feed, hold and take, said before it runs.
+"""Estimates of a sweep before it runs: tokens, passes and time.
 
-Work is counted on the rows themselves, with `harness.engine.batch.prefix_sharing`. Where data or model are not on this machine, one
-row of the published mean length stands for every sample of a task, with the shapes of ``conf/estimates.yaml``.
+Work is counted on the rows themselves, with `harness.engine.batch.prefix_sharing`. Where data or model are not on this
+machine, one row of the published mean length stands for every sample of a task, with the shapes of
+``conf/estimates.yaml``.
 """
 
 from __future__ import annotations

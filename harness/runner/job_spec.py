@@ -1,10 +1,15 @@
-"""The job spec of a sweep: a file in the results folder, with cells and run settings, from which any worker starts."""
+"""The job spec of a sweep: what a launcher gives its workers, as a file from which any machine can start.
+
+The launcher plans once. The file holds what it has found: which samples are missing, and what decides their batches. A
+worker reads it, and parses cells and encodes prompts only for the batches that it takes (`harness.runner.model_work`).
+"""
 
 from __future__ import annotations
 
+import gzip
 import json
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,84 +17,106 @@ from harness.atomic_files import not_written, write_atomically
 from harness.config.cell import Cell
 from harness.config.model import pick_device
 from harness.errors import UserError
-from harness.runner.plan import RunResult
+from harness.runner.model_work import JobBuilder, ModelWork
+from harness.runner.plan import Plan, RunResult, plan_models
 from harness.runner.progress import Progress
 from harness.runner.run_settings import RunSettings, Shard
 from harness.runner.samples import Prompts
-from harness.store.work_files import FOLDER
+from harness.store.store import Store
+from harness.store.work_files import FOLDER, job_spec_file
 
 
 @dataclass(frozen=True)
 class JobSpec:
-    """Work for any number of workers. ``device``: as requested, each worker picks its own. ``limit``: samples per cell."""
+    """Cells for any number of workers. ``device``: as requested, each worker picks its own. ``limit``: samples per
+    cell. ``work``: what is missing of them, set before the file is written."""
 
     cells: tuple[Cell, ...]
     results_dir: Path
     device: str
     limit: int | None
     settings: RunSettings
+    work: tuple[ModelWork, ...] | None = field(default=None, compare=False, repr=False)
 
     @property
     def unique_cells(self) -> tuple[Cell, ...]:
         """Every cell once."""
         return tuple({cell.id: cell for cell in self.cells}.values())
 
+    def plans(self, prompts: Prompts) -> list[Plan]:
+        """What is in the store and what is missing, by model. Makes every check that needs no weights."""
+        return plan_models(self.unique_cells, Store(self.results_dir / "runs"), prompts, self.settings)
+
     def write(self) -> Path:
-        """Write the job spec to a file for workers, and return it. Raises `UserError` where it cannot be written."""
+        """Write ``work`` to a file for workers, and return it. Raises `UserError` where it cannot be written."""
         folder = self.results_dir.resolve() / "runs" / FOLDER
         content = {
             "ids": [cell.id for cell in self.unique_cells],
-            "cells": [_plain(cell) for cell in self.unique_cells],
+            "work": [work.to_json() for work in self.work or ()],
             "results_dir": str(self.results_dir.resolve()),
             "device": self.device,
             "limit": self.limit,
             "settings": asdict(self.settings),
         }
-        file = folder / f"job-{uuid.uuid4().hex[:12]}.json"
+        file = job_spec_file(folder, uuid.uuid4().hex[:12])
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(file, json.dumps(content).encode())
+            write_atomically(file, gzip.compress(json.dumps(content).encode(), mtime=0))
         except OSError as error:
             raise not_written(folder, error) from error
         return file
 
-    @staticmethod
-    def read(file: Path) -> JobSpec:
-        """Raises `UserError` where the file is no job spec, and where code, data or model have changed since it was
-        written: its cells would be others, which were not requested."""
-        try:
-            content: dict[str, Any] = json.loads(file.read_bytes())
-            settings, ids = content["settings"], content["ids"]
-            spec = JobSpec(
-                cells=tuple(Cell.parse(config) for config in content["cells"]),
-                results_dir=Path(content["results_dir"]),
-                device=content["device"],
-                limit=content["limit"],
-                settings=RunSettings(**{**settings, "shard": Shard(**settings["shard"])}),
-            )
-        except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
-            raise UserError(
-                f"{file} is no job spec for a worker ({error}): start the sweep again with the command that began it."
-            ) from error
-        if [cell.id for cell in spec.cells] != ids:
-            raise UserError(
-                "Code, data or model have changed since this sweep was started, and its cells are no longer the same: "
-                "start it again with the command that began it."
-            )
-        return spec
-
-    def work(self, prompts: Prompts, progress: Progress) -> RunResult:
-        """Be one of the workers until the sweep is finished."""
+    def compute(self, prompts: Prompts, progress: Progress) -> RunResult:
+        """Be a worker in this process, which plans for itself."""
         from harness.runner.worker import run  # here, because planning and refusing need not import transformers
 
         return run(self.cells, self.results_dir, pick_device(self.device), prompts, progress, self.settings)
 
 
+@dataclass(frozen=True)
+class WorkerSpec:
+    """What a worker reads from a job spec's file."""
+
+    work: tuple[ModelWork, ...]
+    results_dir: Path
+    device: str
+    limit: int | None
+    settings: RunSettings
+
+    @staticmethod
+    def read(file: Path) -> WorkerSpec:
+        """Raises `UserError` where the file is no job spec."""
+        try:
+            content: dict[str, Any] = json.loads(gzip.decompress(file.read_bytes()))
+            settings = content["settings"]
+            return WorkerSpec(
+                work=tuple(map(ModelWork.from_json, content["work"])),
+                results_dir=Path(content["results_dir"]),
+                device=content["device"],
+                limit=content["limit"],
+                settings=RunSettings(**{**settings, "shard": Shard(**settings["shard"])}),
+            )
+        except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
+            raise UserError(
+                f"{file} is no job spec for a worker ({error}): start the sweep again with the command that began it."
+            ) from error
+
+    def compute(self, progress: Progress) -> int:
+        """Be one of the workers until the sweep is finished; how many samples this one has stored.
+
+        Raises `UserError` where code, data or model have changed since the file was written.
+        """
+        from harness.runner.worker import compute_work
+
+        store = Store(self.results_dir / "runs")
+        work = [each for each in self.work if each.is_missing_in(store)]
+        builder = JobBuilder(work, Prompts(self.limit))
+        for each in work:
+            builder.cell(each.jobs[0].cell)  # one cell before any model is loaded; others when a batch needs them
+        store.check_writable()
+        return compute_work(work, builder, store, pick_device(self.device), progress, self.settings)
+
+
 def run_job(file: str) -> int:
-    """Be a worker of the job spec in this file, and return the number of samples that it stored. Slurm and Ray call it."""
-    spec = JobSpec.read(Path(file))
-    return spec.work(Prompts(spec.limit), Progress(shown=False)).computed
-
-
-def _plain(cell: Cell) -> dict[str, Any]:
-    return {name: value for name, value in cell.configuration.items() if name not in ("hydra", "logger", "launcher")}
+    """Be a worker of the job spec in this file; how many samples it has stored. All launchers start it."""
+    return WorkerSpec.read(Path(file)).compute(Progress(shown=False))

@@ -1,7 +1,8 @@
 """Launchers: how the workers of a sweep are started, by the setting ``launcher``.
 
-``none``: this process is the only worker. ``local``: processes on this machine. ``slurm``: an array of jobs by submitit.
-``ray``: tasks of a cluster. All workers get the same job spec and share nothing but the results folder.
+``none``: this process is the only worker. ``local``: processes on this machine. ``slurm``: an array of jobs by
+submitit. ``ray``: tasks of a cluster. The launcher plans once. All workers get the same job spec and share nothing but
+the results folder, from which the launcher counts in the end what is missing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,10 +23,10 @@ import torch
 
 from harness.console import say
 from harness.errors import UserError
-from harness.runner import progress as watching
 from harness.runner.job_spec import JobSpec, run_job
-from harness.runner.plan import Plan, RunResult, plan
-from harness.runner.progress import Progress
+from harness.runner.model_work import ModelWork
+from harness.runner.plan import RunResult
+from harness.runner.progress import Progress, watch_progress
 from harness.runner.samples import Prompts
 from harness.runner.signals import stoppable
 from harness.store.store import Store
@@ -66,7 +67,7 @@ def start_local(spec: JobSpec, settings: Settings) -> None:
     count = count_setting(settings, "workers", default=max(1, len(gpus)))
     retries = count_setting(settings, "retries", least=0)
     file = spec.write()
-    logs = spec.results_dir / "logs" / file.stem
+    logs = spec.results_dir / "logs" / file.name.partition(".")[0]
     logs.mkdir(parents=True, exist_ok=True)
     say(f"{count} workers; their output is in {logs}")
     environments = [_environment(number, count, gpus) for number in range(count)]
@@ -194,7 +195,7 @@ def _slurm_parameters(settings: Mapping[str, Any], cluster: str) -> dict[str, An
 
 
 def start_ray(spec: JobSpec, settings: Settings) -> None:
-    """Start the tasks and wait for them. Ray runs a task again on another node where its node is lost, ``retries`` times.
+    """Start the tasks and wait for them. A task whose node is lost runs again elsewhere, ``retries`` times.
 
     Raises `UserError` without ray, and where no cluster answers at ``address``.
     """
@@ -263,30 +264,19 @@ def launch(spec: JobSpec, settings: Settings, prompts: Prompts, progress: Progre
     """
     name = str(settings["name"])
     if name == "none":
-        return spec.work(prompts, progress)
+        return spec.compute(prompts, progress)
     if name not in STARTERS:
         raise UserError(f"There is no launcher called '{name}'. {nearest(name, ['none', *STARTERS])}")
-    before = _plans(spec, prompts)
-    if any(work.jobs for work in before):
-        with watching.watch_progress(Store(spec.results_dir / "runs"), before):
-            STARTERS[name](spec, settings)
-    after = _plans(spec, prompts)
-    if missing := sum(len(work.jobs) for work in after):
+    plans, store = spec.plans(prompts), Store(spec.results_dir / "runs")
+    present, requested = sum(plan.present for plan in plans), sum(plan.requested for plan in plans)
+    if any(plan.jobs for plan in plans):
+        work = tuple(ModelWork.of(plan, prompts, spec.settings) for plan in plans if plan.jobs)
+        with watch_progress(store, plans):
+            STARTERS[name](replace(spec, work=work), settings)
+    now = sum(plan.count_present(store) for plan in plans)
+    if now < requested:
         raise UserError(
-            f"{missing} samples are missing and no worker is left. What was finished is kept: run the same command "
-            "again to go on from there; the output of the workers is in the folder named above."
+            f"{requested - now} samples are missing and no worker is left. What was finished is kept: run the same "
+            "command again to go on from there; the output of the workers is in the folder named above."
         )
-    present, now = (sum(work.present for work in plans) for plans in (before, after))
-    return RunResult(spec.unique_cells, Store(spec.results_dir / "runs"), now - present, present)
-
-
-def _plans(spec: JobSpec, prompts: Prompts) -> list[Plan]:
-    """The plan of each model. Also makes every check that needs no weights."""
-    store = Store(spec.results_dir / "runs")
-    models = dict.fromkeys(cell.model for cell in spec.unique_cells)
-    plans = [
-        plan(model, [cell for cell in spec.unique_cells if cell.model == model], store, prompts, spec.settings.shard)
-        for model in models
-    ]
-    store.check_writable()
-    return plans
+    return RunResult(spec.unique_cells, store, now - present, present)

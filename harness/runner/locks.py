@@ -2,7 +2,8 @@
 
 A lock is the file ``<batch>.<epoch>.json``, created exclusively. The worker with the highest epoch holds the batch. The
 lock of a dead worker is never removed: the next worker creates the next epoch, which only one worker can, and a worker
-that wakes up again finds that its epoch is no longer the highest. So clocks decide only who may try, never who may store.
+that wakes up again finds that its epoch is no longer the highest. So clocks decide who may
+try, never who may store.
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ class BatchLock:
         """Lock the batch once more, in the next epoch; False where another worker has it.
 
         A worker that was frozen learns this way, before it stores, that another has taken its batch, whatever its clock
-        says. Any other worker holds a fresh lease while it stores. Raises `UserError` where the folder cannot be written.
+        says. Any other worker holds a fresh lease while it stores. Raises `UserError` where the folder cannot be
+        written.
         """
         with self._writing:
             if not self.held():

@@ -4,13 +4,13 @@
     slots = (shared prompts' slots + Σ over rows (N + B)) × bytes of one slot over all layers
 
 The workspace is an upper bound of what exists at one time beside the slots: activations of the widest pass in one
-layer, what waits where layers settle together, scores and selection of all slots, a tile of keys or values in fp32,
+layer, what waits where layers evict together, scores and selection of all slots, a tile of keys or values in fp32,
 masks, softmax rows of one tile, and logits. `scripts/bench` measures the peak against it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ from harness.engine.requests import Prompting, Request
 from policies.scorer import ON_A_GPU, ON_A_PROCESSOR
 
 SHARE_OF_FREE_MEMORY = 0.6  # the rest is left to the allocator's gaps and to everyone else
-PER_SETTLING_SLOT = 48  # bytes: a score in fp32, its integer of 64 bits in the making, masks, a state
+PER_SELECTED_SLOT = 48  # bytes: a score in fp32, its integer of 64 bits in the making, masks, a state
 ON_A_PROCESSOR_AT_MOST = 2 * 2**30  # bytes; wider runs are not faster there
 
 
@@ -34,7 +34,7 @@ class Footprint:
     slot: int
     token: int  # activations of one token in the widest moment of a layer
     waiting: int  # keys, values and queries of one token in all layers (`harness.engine.batch.layer_batch`)
-    settling: int  # scores, statistics and selection of one slot over all layers and heads
+    selecting: int  # scores, statistics and selection of one slot over all layers and heads
     vector: int  # numbers of the keys of one slot over all layers and heads
     query_heads: int
     group: int
@@ -53,12 +53,41 @@ class Footprint:
             slot=config.num_hidden_layers * heads * (2 * width * itemsize + 4),
             token=inner * itemsize,
             waiting=config.num_hidden_layers * 2 * (queries + heads) * width * itemsize,  # queries twice: then stacked
-            settling=config.num_hidden_layers * heads * (PER_SETTLING_SLOT + 8 * (queries // heads)),
+            selecting=config.num_hidden_layers * heads * (PER_SELECTED_SLOT + 8 * (queries // heads)),
             vector=config.num_hidden_layers * heads * width,
             query_heads=queries,
             group=queries // heads,
             vocabulary=config.vocab_size,
             itemsize=itemsize,
+        )
+
+
+@dataclass(frozen=True)
+class RowLoad:
+    """What one row adds to a `MemoryLoad`, as plain numbers that can be written to a file."""
+
+    prompt: int  # a hash of its tokens: the shared part of a prompt counts once
+    capacity: int  # slots that it keeps at most
+    tail: int  # tokens of its widest pass after the first
+    shared: int  # slots while its prompt is read together with other rows
+    first: int  # tokens of its widest pass until then
+    seen: int  # slots and tokens that one of its queries meets
+    hindsight: int = 0  # bytes that it needs of its prompt's dense run
+
+    @staticmethod
+    def of(row: Request, prompting: Prompting, hindsight: int = 0) -> RowLoad:
+        """The numbers of a request. ``hindsight``: bytes."""
+        plan = row.chunks(prompting)
+        after = last_shared_pass(row, prompting)
+        alone = len(plan) if after is None else after + 1
+        return RowLoad(
+            prompt=hash(tuple(row.tokens)),  # of integers: the same in every process
+            capacity=row.capacity,
+            tail=_widest(plan[1:]),
+            shared=plan[alone - 1][0] + _widest(plan[:alone]),
+            first=_widest(plan[:alone]),
+            seen=min(len(row.tokens), row.capacity + _widest(plan)),
+            hindsight=hindsight,
         )
 
 
@@ -77,21 +106,20 @@ class MemoryLoad:
 
     def with_row(self, row: Request, prompting: Prompting, hindsight: int = 0) -> MemoryLoad:
         """The same and one row more. ``hindsight``: bytes that it needs of its prompt's dense run."""
+        return self.with_loads([RowLoad.of(row, prompting, hindsight)])
+
+    def with_loads(self, rows: Iterable[RowLoad]) -> MemoryLoad:
+        """The same and some rows more."""
         load = copy(self)
-        plan = row.chunks(prompting)
-        after = last_shared_pass(row, prompting)
-        alone = len(plan) if after is None else after + 1
-        prompt = hash(tuple(row.tokens))
-        tail = _widest(plan[1:])
-        load.rows += 1
-        load.slots += row.capacity + tail
-        load.shared = self.shared | {
-            prompt: max(self.shared.get(prompt, 0), plan[alone - 1][0] + _widest(plan[:alone]))
-        }
-        load.first = self.first | {prompt: max(self.first.get(prompt, 0), _widest(plan[:alone]))}
-        load.hindsight = self.hindsight | {prompt: max(self.hindsight.get(prompt, 0), hindsight)}
-        load.tail = max(self.tail, tail)
-        load.seen = max(self.seen, min(len(row.tokens), row.capacity + _widest(plan)))
+        load.shared, load.first, load.hindsight = dict(self.shared), dict(self.first), dict(self.hindsight)
+        for row in rows:
+            load.rows += 1
+            load.slots += row.capacity + row.tail
+            load.shared[row.prompt] = max(load.shared.get(row.prompt, 0), row.shared)
+            load.first[row.prompt] = max(load.first.get(row.prompt, 0), row.first)
+            load.hindsight[row.prompt] = max(load.hindsight.get(row.prompt, 0), row.hindsight)
+            load.tail = max(load.tail, row.tail)
+            load.seen = max(load.seen, row.seen)
         return load
 
     @property
@@ -105,7 +133,7 @@ class MemoryLoad:
         model = self.footprint
         rows = max(len(self.first), self.rows if self.tail > 1 else 1)
         chunk = max(self.tail, *self.first.values())
-        # Layers that settle together fill a tile even with one row; its copies are those of a chain of operations.
+        # Layers that evict together fill a tile even with one row; its copies are those of a chain of operations.
         tile = rows * model.query_heads * min(ROWS_PER_TILE, chunk) * self.seen
         softmax = 4 * max(3 * tile, 5 * NUMBERS_PER_TILE)
         mask = 0 if chunk == self.seen else model.itemsize * rows * model.group * chunk * self.seen
@@ -113,7 +141,7 @@ class MemoryLoad:
         waiting = self.rows * self.tail * model.waiting
         at_once = ON_A_PROCESSOR if model.itemsize == 4 else ON_A_GPU  # the type says where a model is likely to be
         copies = 8 * min(at_once, self.slots * model.vector)
-        return self.reading * model.token + waiting + self.slots * model.settling + copies + softmax + mask + logits
+        return self.reading * model.token + waiting + self.slots * model.selecting + copies + softmax + mask + logits
 
     @property
     def bytes(self) -> int:

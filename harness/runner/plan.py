@@ -6,21 +6,20 @@ Batches hold whole samples under all their cells, as many as fit into memory. `R
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
-from harness.config import identity
 from harness.config.cell import Cell
 from harness.config.model import ModelSpec
 from harness.engine.requests import Request, refuse_unsupported
 from harness.runner.checks import hindsight_bytes
-from harness.runner.memory import Footprint, MemoryLoad
-from harness.runner.run_settings import Shard
-from harness.runner.samples import Prompts, RequestBuilder
+from harness.runner.memory import Footprint, MemoryLoad, RowLoad
+from harness.runner.run_settings import RunSettings, Shard
+from harness.runner.samples import Prompts
 from harness.store.store import Store
+from harness.store.work_files import Key
 from policies.view import ModelShape
 from tasks.base import Sample
 
@@ -28,6 +27,23 @@ ROWS_AT_ONCE = 512
 SIMILAR_LENGTH = 128  # tokens by which prompts may differ that are read at once
 WAVES_AT_ONCE = 8  # more would be lost with a killed worker, and keep fewer workers busy
 TOKENS_AT_ONCE = 16384  # in one pass: more are not faster, and an interrupted run would lose more
+
+
+@dataclass(frozen=True)
+class JobLoad:
+    """What decides the batch of a job, as plain numbers: batches are made of them before any job is built.
+
+    ``batch_key``: jobs with the same key can go into the engine together, prompts of similar length that are fed in the
+    same way. ``passes``: forward passes that its longest row takes at most. ``tokens``: to feed at most.
+    ``may_decode_long``: whether some row may take more passes after its prompt than in it, so that its length is not
+    known before it ends.
+    """
+
+    batch_key: str
+    passes: int
+    tokens: int
+    may_decode_long: bool
+    rows: tuple[RowLoad, ...]
 
 
 @dataclass(frozen=True)
@@ -39,39 +55,33 @@ class Job:
     rows: tuple[Request, ...]
 
     @property
+    def key(self) -> Key:
+        """Ids of the cell and the sample."""
+        return self.cell.id, self.sample.id
+
+    @property
     def row(self) -> Request:
         """The row with the most tokens: its ledger is the job's (docs/design/rows.md)."""
         return max(self.rows, key=lambda row: row.total_tokens)
 
-    def loaded_on(self, load: MemoryLoad, shape: ModelShape) -> MemoryLoad:
-        """``load`` with all rows of this job."""
-        for row in self.rows:
-            load = load.with_row(row, self.cell.prompting, hindsight_bytes(self.cell, row, shape))
-        return load
-
-    @property
-    def passes(self) -> int:
-        """Forward passes that its longest row takes at most."""
-        return max(len(row.chunks(self.cell.prompting)) + row.max_new_tokens for row in self.rows)
-
-    @property
-    def may_decode_long(self) -> bool:
-        """Whether some row may take more passes after its prompt than in it: its length is not known before it ends."""
-        longest = self.row
-        return self.cell.task.mode == "generate" and longest.max_new_tokens > len(longest.chunks(self.cell.prompting))
-
-    @property
-    def batch_key(self) -> tuple[Any, ...]:
-        """Jobs with the same key can go into the engine together: prompts of similar length, fed in the same way."""
-        prompting = self.cell.prompting
-        similar = len(self.row.tokens) // (prompting.block_size if prompting.has_blocks else SIMILAR_LENGTH)
-        return (self.cell.task.mode, prompting, similar)
+    def load(self, shape: ModelShape) -> JobLoad:
+        """What decides its batch."""
+        prompting, longest = self.cell.prompting, self.row
+        similar = len(longest.tokens) // (prompting.block_size if prompting.has_blocks else SIMILAR_LENGTH)
+        chunks = len(longest.chunks(prompting))
+        return JobLoad(
+            batch_key=str((self.cell.task.mode, prompting, similar)),
+            passes=max(len(row.chunks(prompting)) + row.max_new_tokens for row in self.rows),
+            tokens=sum(row.total_tokens for row in self.rows),
+            may_decode_long=self.cell.task.mode == "generate" and longest.max_new_tokens > chunks,
+            rows=tuple(RowLoad.of(row, prompting, hindsight_bytes(self.cell, row, shape)) for row in self.rows),
+        )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All work of one model. ``present`` counts samples that the store already had; ``samples`` is a hash of the ids of
-    all requested samples."""
+    """All work of one model. ``present`` counts samples that the store already had; ``samples`` are the ids of all
+    requested samples, by cell."""
 
     model: ModelSpec
     cells: tuple[Cell, ...]
@@ -79,7 +89,7 @@ class Plan:
     present: int
     shape: ModelShape
     footprint: Footprint
-    samples: str = ""
+    samples: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def with_jobs(self, jobs: Sequence[Job]) -> Plan:
         """The same plan with these jobs."""
@@ -90,44 +100,83 @@ class Plan:
         """Tokens to feed at most."""
         return sum(row.total_tokens for job in self.jobs for row in job.rows)
 
-    def batches(self, memory: int, rows: int = ROWS_AT_ONCE) -> Iterator[list[Job]]:
-        """Jobs for one engine call each: whole samples under all their cells, as many as fit.
+    @property
+    def requested(self) -> int:
+        """Samples of all cells, whether present or missing."""
+        return sum(map(len, self.samples.values()))
 
-        ``memory``: bytes beside the weights. ``rows``: at most. A single job is a batch even where it does not fit.
-        Jobs that may decode for longer than they read come several waves at once (continuous batching): rows of a later
-        wave take the slots of rows that finish early.
-        """
-        alike: dict[tuple[Any, ...], list[Job]] = defaultdict(list)
-        for job in self.jobs:
-            alike[job.batch_key].append(job)
-        # What takes the most passes comes first, so that several workers end at about the same time.
-        for _, members in sorted(alike.items(), key=lambda pair: (-max(job.passes for job in pair[1]), str(pair[0]))):
-            similar = self.with_jobs(members)
-            if not any(job.may_decode_long for job in members):
-                yield from similar._fill(memory, rows)
-                continue
-            waves = similar.waves(memory, rows)
-            for start in range(0, len(waves), WAVES_AT_ONCE):
-                yield [job for wave in waves[start : start + WAVES_AT_ONCE] for job in wave]
+    def count_present(self, store: Store) -> int:
+        """How many of the requested samples the store has now."""
+        return sum(len(store.finished(cell).intersection(samples)) for cell, samples in self.samples.items())
+
+    def batches(self, memory: int, rows: int = ROWS_AT_ONCE) -> Iterator[list[Job]]:
+        """The jobs in batches of `make_batches`."""
+        for batch in make_batches(self._loads(), self.footprint, memory, rows):
+            yield [self.jobs[place] for place in batch]
 
     def waves(self, memory: int, rows: int = ROWS_AT_ONCE) -> list[list[Job]]:
-        """The jobs of one batch of `batches` in waves that read their prompts together: one wave if all of them fit,
-        else waves of which two fit."""
-        whole = self._fill(memory, rows)
-        return whole if len(whole) < 2 else self._fill(memory // 2, rows // 2)
+        """The jobs of one batch in waves of `make_waves`."""
+        waves = make_waves(self._loads(), self.footprint, memory, rows)
+        return [[self.jobs[place] for place in wave] for wave in waves]
 
-    def _fill(self, memory: int, rows: int) -> list[list[Job]]:
-        """The jobs in their order, as many at a time as fit."""
-        filled: list[list[Job]] = []
-        load = MemoryLoad(self.footprint)
-        for job in self.jobs:
-            grown = job.loaded_on(load, self.shape)
-            if not filled or not (grown.rows <= rows and grown.reading <= TOKENS_AT_ONCE and grown.bytes <= memory):
-                filled.append([])
-                grown = job.loaded_on(MemoryLoad(self.footprint), self.shape)
-            filled[-1].append(job)
-            load = grown
-        return filled
+    def _loads(self) -> list[JobLoad]:
+        return [job.load(self.shape) for job in self.jobs]
+
+
+def make_batches(jobs: Sequence[JobLoad], footprint: Footprint, memory: int, rows: int) -> Iterator[list[int]]:
+    """Jobs for one engine call each, as places in ``jobs``: whole samples under all their cells, as many as fit.
+
+    ``memory``: bytes beside the weights. ``rows``: at most. A single job is a batch even where it does not fit. Jobs
+    that may decode for longer than they read come several waves at once (continuous batching): rows of a later wave
+    take the slots of rows that finish early.
+    """
+    alike: dict[str, list[int]] = defaultdict(list)
+    for place, job in enumerate(jobs):
+        alike[job.batch_key].append(place)
+    # What takes the most passes comes first, so that several workers end at about the same time.
+    for _, places in sorted(alike.items(), key=lambda pair: (-max(jobs[place].passes for place in pair[1]), pair[0])):
+        members = [jobs[place] for place in places]
+        if not any(job.may_decode_long for job in members):
+            for batch in _fill(members, footprint, memory, rows):
+                yield [places[number] for number in batch]
+            continue
+        waves = make_waves(members, footprint, memory, rows)
+        for start in range(0, len(waves), WAVES_AT_ONCE):
+            yield [places[number] for wave in waves[start : start + WAVES_AT_ONCE] for number in wave]
+
+
+def make_waves(jobs: Sequence[JobLoad], footprint: Footprint, memory: int, rows: int) -> list[list[int]]:
+    """The jobs of one batch in waves that read their prompts together, as places in ``jobs``: one wave if all of them
+    fit, else waves of which two fit."""
+    whole = _fill(jobs, footprint, memory, rows)
+    return whole if len(whole) < 2 else _fill(jobs, footprint, memory // 2, rows // 2)
+
+
+def _fill(jobs: Sequence[JobLoad], footprint: Footprint, memory: int, rows: int) -> list[list[int]]:
+    """The jobs in their order, as many at a time as fit."""
+    filled: list[list[int]] = []
+    load = MemoryLoad(footprint)
+    for place, job in enumerate(jobs):
+        grown = load.with_loads(job.rows)
+        if not filled or not (grown.rows <= rows and grown.reading <= TOKENS_AT_ONCE and grown.bytes <= memory):
+            filled.append([])
+            grown = MemoryLoad(footprint).with_loads(job.rows)
+        filled[-1].append(place)
+        load = grown
+    return filled
+
+
+def plan_models(cells: Sequence[Cell], store: Store, prompts: Prompts, settings: RunSettings) -> list[Plan]:
+    """The plan of each model, after every check that needs no weights."""
+    by_model: dict[ModelSpec, list[Cell]] = defaultdict(list)
+    for cell in cells:
+        by_model[cell.model].append(cell)
+    plans = [
+        plan(model, members, store, prompts, settings.shard, settings.deterministic)
+        for model, members in by_model.items()
+    ]
+    store.check_writable()
+    return plans
 
 
 def plan(
@@ -140,11 +189,11 @@ def plan(
 ) -> Plan:
     """Find what is missing in a shard of the sweep.
 
-    ``whole``: where anything is missing, plan what is present too, so that batches are the same as the first time. Raises
-    the errors of `harness.config.cell.USER_ERRORS` for prompts that the model cannot take.
+    ``whole``: where anything is missing, plan what is present too, so that batches are the same as the first time.
+    Raises the errors of `harness.config.cell.USER_ERRORS` for prompts that the model cannot take.
     """
     config = model.config().get_text_config()
-    builder = RequestBuilder(prompts.encoder(model))
+    builder = prompts.request_builder(model)
     share = shard or Shard()
     jobs: list[Job] = []
     present = missing = 0
@@ -162,11 +211,11 @@ def plan(
         ]
     jobs = jobs if missing else []
     refuse_unsupported(config, max((row.total_tokens for job in jobs for row in job.rows), default=0))
-    # Jobs of one sample under all its cells lie together, so that an interrupted run leaves whole comparisons. The order
-    # of cells must not depend on the order in which they were requested.
+    # Jobs of one sample under all its cells lie together, so that an interrupted run leaves whole comparisons. The
+    # order of cells must not depend on the order in which they were requested.
     jobs.sort(key=lambda job: (job.sample.id, job.cell.id))
     footprint = Footprint.of(config, model.dtype)
-    return Plan(model, tuple(cells), tuple(jobs), present, model.shape(), footprint, identity.hash_data(ids))
+    return Plan(model, tuple(cells), tuple(jobs), present, model.shape(), footprint, ids)
 
 
 @dataclass(frozen=True)

@@ -204,16 +204,15 @@ class SweepStatus:
 
 
 class StoreProgress:
-    """How many of the samples that plans list as missing are in the store by now."""
+    """How many of the samples that plans have found missing are in the store by now."""
 
     def __init__(self, store: Store, plans: Sequence[Plan]) -> None:
         self.store = store
-        self.missing: dict[str, set[str]] = {cell.id: set() for plan in plans for cell in plan.cells}
-        for plan in plans:
-            for job in plan.jobs:
-                self.missing[job.cell.id].add(job.sample.id)
+        self.missing = {
+            cell: set(samples) - store.finished(cell) for plan in plans for cell, samples in plan.samples.items()
+        }
         self.cells = len(self.missing)
-        self.samples = sum(plan.present for plan in plans) + sum(map(len, self.missing.values()))
+        self.samples = sum(plan.requested for plan in plans)
 
     def look(self) -> SweepStatus:
         """How far it is now. Parts that cannot be read are skipped here: workers report what is wrong with them."""

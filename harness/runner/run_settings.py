@@ -79,7 +79,7 @@ class RunSettings:
         return self.compiling == "auto" and device.type == "cpu"
 
     def enable_determinism(self) -> None:
-        """Ask torch for deterministic algorithms where the run is deterministic. Call it before anything is computed."""
+        """Ask torch for deterministic algorithms in deterministic runs. Call it before anything is computed."""
         if self.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what cuBLAS needs for it
             torch.use_deterministic_algorithms(True)

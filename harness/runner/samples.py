@@ -30,7 +30,7 @@ DATE = "26 Jul 2024"  # for templates that name the day (Llama 3.1), or results 
 
 @dataclass(frozen=True)
 class PromptEncoder:
-    """Encodes prompts for one model. ``context``: positions it has, tokens; None where its configuration does not say."""
+    """Encodes prompts for one model. ``context``: positions that it has; None where its configuration does not say."""
 
     tokenizer: Any
     chat: bool = False  # whether samples that want a chat format get the tokenizer's
@@ -102,29 +102,57 @@ class Prompts:
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
-        self._encoders: dict[ModelSpec, PromptEncoder] = {}
-        self._encoded: dict[tuple[ModelSpec, Task], list[tuple[Sample, list[int]]]] = {}
+        self._builders: dict[ModelSpec, RequestBuilder] = {}
+        self._tasks: dict[tuple[ModelSpec, Task], _TaskPrompts] = {}
 
     def samples_of(self, cell: Cell) -> list[tuple[Sample, list[int], int]]:
         """Every sample of a cell, its prompt's tokens, and the slots that the budget grants it (0 for dense)."""
-        encoded = self._of_task(cell.model, cell.task)
+        encoded = self._of_task(cell).all()
         if cell.policy.is_dense:
             return [(sample, tokens, 0) for sample, tokens in encoded]
         lengths = [len(tokens) for _, tokens in encoded]
         return [(s, tokens, cell.budget.slots_for(len(tokens), s.max_new_tokens, lengths)) for s, tokens in encoded]
 
+    def sample(self, cell: Cell, sample_id: str) -> tuple[Sample, list[int]]:
+        """One sample of a cell and its prompt's tokens. No other sample is encoded. Raises KeyError."""
+        return self._of_task(cell).one(sample_id)
+
     def encoder(self, model: ModelSpec) -> PromptEncoder:
         """The model's encoder; its tokenizer is loaded once."""
-        if model not in self._encoders:
-            self._encoders[model] = PromptEncoder.for_model(model)
-        return self._encoders[model]
+        return self.request_builder(model).encoder
 
-    def _of_task(self, model: ModelSpec, task: Task) -> list[tuple[Sample, list[int]]]:
-        if (model, task) not in self._encoded:
-            encoder = self.encoder(model)
-            samples = task.first(encoder.tokenizer, self.limit)
-            self._encoded[model, task] = [(sample, encoder.encode(sample)) for sample in samples]
-        return self._encoded[model, task]
+    def request_builder(self, model: ModelSpec) -> RequestBuilder:
+        """The model's builder of requests, one for all cells."""
+        if model not in self._builders:
+            self._builders[model] = RequestBuilder(PromptEncoder.for_model(model))
+        return self._builders[model]
+
+    def _of_task(self, cell: Cell) -> _TaskPrompts:
+        key = cell.model, cell.task
+        if key not in self._tasks:
+            encoder = self.encoder(cell.model)
+            self._tasks[key] = _TaskPrompts(encoder, cell.task.first(encoder.tokenizer, self.limit))
+        return self._tasks[key]
+
+
+class _TaskPrompts:
+    """The samples of a task, each encoded when it is first needed."""
+
+    def __init__(self, encoder: PromptEncoder, samples: Sequence[Sample]) -> None:
+        self.encoder, self.samples = encoder, samples
+        self.place = {sample.id: place for place, sample in enumerate(samples)}
+        self.tokens: dict[int, list[int]] = {}
+
+    def all(self) -> list[tuple[Sample, list[int]]]:
+        return [self._encoded(place) for place in range(len(self.samples))]
+
+    def one(self, sample_id: str) -> tuple[Sample, list[int]]:
+        return self._encoded(self.place[sample_id])
+
+    def _encoded(self, place: int) -> tuple[Sample, list[int]]:
+        if place not in self.tokens:
+            self.tokens[place] = self.encoder.encode(self.samples[place])
+        return self.samples[place], self.tokens[place]
 
 
 # Continuations: texts of which a task wants the likelihood after a prompt.

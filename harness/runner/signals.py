@@ -27,7 +27,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Within, both signals raise KeyboardInterrupt. Outside the main thread signals cannot be caught, and nothing changes."""
+    """Within, both signals raise KeyboardInterrupt. In other threads than the main one nothing changes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,13 +1,12 @@
 """The work queue of a sweep: its batches, fixed once. The first worker writes them, all others read them.
 
-What fits into a batch depends on the memory of the device, and what is missing depends on the moment. If every worker
-made its own batches, they would overlap, and rows would be computed twice.
+What fits into a batch depends on the memory of the device, which only a worker knows, and what is missing depends on
+the moment. If every worker made its own batches, they would overlap, and rows would be computed twice.
 """
 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import itertools
 import json
 import os
@@ -18,8 +17,7 @@ from pathlib import Path
 
 from harness.atomic_files import not_written
 from harness.runner.locks import BatchLock, BatchLocks
-from harness.runner.plan import Job, Plan
-from harness.runner.run_settings import RunSettings
+from harness.runner.model_work import ModelWork, QueuedJob
 from harness.store import work_files
 from harness.store.work_files import Key
 
@@ -29,31 +27,25 @@ class WorkItem:
     """A batch that one worker locks as a whole. ``name``: the same for all workers of the sweep."""
 
     name: str
-    jobs: tuple[Job, ...]
+    jobs: tuple[QueuedJob, ...]
 
     @property
     def cells(self) -> list[str]:
         """Ids of its cells, once each."""
-        return list(dict.fromkeys(job.cell.id for job in self.jobs))
+        return list(dict.fromkeys(job.cell for job in self.jobs))
 
 
 PAUSE = 1.0  # seconds between looks at batches that others hold
 
 
 class WorkQueue:
-    """Batches of the jobs of one plan, kept in ``<runs>/.work/<sweep>``.
+    """Batches of the jobs of one model, kept in ``<runs>/.work/<sweep>``."""
 
-    The same cells and samples with the same settings are the same sweep, in every process and at any time.
-    """
+    def __init__(self, runs: Path, work: ModelWork) -> None:
+        self.jobs = {job.key: job for job in work.jobs}
+        self.folder = runs / work_files.FOLDER / work.sweep
 
-    def __init__(self, runs: Path, work: Plan, settings: RunSettings) -> None:
-        self.jobs = {_key(job): job for job in work.jobs}
-        cells = sorted((cell.id, settings.shard.number, settings.shard.of) for cell in work.cells)
-        how = [work.samples, settings.deterministic, settings.batch_rows]
-        sweep = hashlib.sha256(json.dumps([cells, how]).encode()).hexdigest()[:12]
-        self.folder = runs / work_files.FOLDER / sweep
-
-    def items(self, make_batches: Callable[[Sequence[Job]], Iterable[Sequence[Job]]]) -> Iterator[WorkItem]:
+    def items(self, make_batches: Callable[[Sequence[QueuedJob]], Iterable[Sequence[QueuedJob]]]) -> Iterator[WorkItem]:
         """Every job in exactly one item. ``make_batches`` gets the jobs that no earlier queue file lists.
 
         Raises `UserError` where the queue cannot be written.
@@ -68,9 +60,9 @@ class WorkQueue:
                 if members:
                     yield WorkItem(f"{number}-{place}", members)
 
-    def _publish(self, number: int, batches: Iterable[Sequence[Job]]) -> list[list[Key]]:
+    def _publish(self, number: int, batches: Iterable[Sequence[QueuedJob]]) -> list[list[Key]]:
         """Write the queue file, unless another worker was faster, and return the batches that it now lists."""
-        mine = [[_key(job) for job in batch] for batch in batches]
+        mine = [[job.key for job in batch] for batch in batches]
         content = gzip.compress(json.dumps(mine).encode(), mtime=0)
         temporary = self.folder / f".queue.{os.getpid()}.{os.urandom(4).hex()}.tmp"
         try:
@@ -92,10 +84,6 @@ class WorkQueue:
 
     def _file(self, number: int) -> Path:
         return self.folder / f"queue-{number}.json.gz"
-
-
-def _key(job: Job) -> Key:
-    return job.cell.id, job.sample.id
 
 
 def held_items(

@@ -6,8 +6,7 @@ Any number of workers may run the same cells at once. Finished work is never rep
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,7 @@ from rich.markup import escape
 
 from harness.config import provenance
 from harness.config.cell import Cell
-from harness.config.model import DTYPES, ModelSpec, dtype_advice, eos_token_ids
+from harness.config.model import DTYPES, dtype_advice, eos_token_ids
 from harness.console import say
 from harness.engine.cuda_graphs import CudaGraphRunner, on_gpu
 from harness.engine.engine import Engine
@@ -26,7 +25,8 @@ from harness.errors import UserError
 from harness.runner import usage
 from harness.runner.locks import BatchLock, BatchLocks
 from harness.runner.memory import allowed_bytes, out_of_memory, release_cached
-from harness.runner.plan import ROWS_AT_ONCE, Job, Plan, RunResult, plan
+from harness.runner.model_work import JobBuilder, ModelWork, QueuedJob
+from harness.runner.plan import ROWS_AT_ONCE, Job, RunResult, make_batches, make_waves, plan_models
 from harness.runner.progress import Progress
 from harness.runner.run_settings import RunSettings
 from harness.runner.samples import Prompts, result_rows
@@ -34,6 +34,7 @@ from harness.runner.signals import stoppable, uninterrupted
 from harness.runner.usage import Usage
 from harness.runner.work_queue import WorkItem, WorkQueue, held_items
 from harness.store.store import Store
+from harness.store.work_files import Key
 
 
 def run(
@@ -44,41 +45,55 @@ def run(
     progress: Progress,
     settings: RunSettings = RunSettings(),  # noqa: B008 (frozen)
 ) -> RunResult:
-    """Compute every missing sample of these cells, together with all other workers on the same cells.
+    """Plan and compute every missing sample of these cells, together with all other workers on the same cells.
 
     All checks come before the first model is loaded. SIGINT and SIGTERM drop the current batch and raise
     KeyboardInterrupt; what was finished is in the store.
     """
     unique = tuple({cell.id: cell for cell in cells}.values())
     store = Store(results_dir / "runs")
-    by_model: dict[ModelSpec, list[Cell]] = defaultdict(list)
-    for cell in unique:
-        by_model[cell.model].append(cell)
-    plans = [
-        plan(model, members, store, prompts, settings.shard, settings.deterministic)
-        for model, members in by_model.items()
-    ]
-    store.check_writable()
+    plans = plan_models(unique, store, prompts, settings)
+    work = [ModelWork.of(each, prompts, settings) for each in plans if each.jobs]
+    present = sum(each.present for each in plans)
+    stored = compute_work(work, JobBuilder(work, prompts, unique), store, device, progress, settings)
+    return RunResult(unique, store, stored, present)
+
+
+def compute_work(
+    work: Sequence[ModelWork],
+    builder: JobBuilder,
+    store: Store,
+    device: str,
+    progress: Progress,
+    settings: RunSettings,
+) -> int:
+    """Compute planned work together with all other workers on it; how many samples this one has stored."""
     store.remember()
     settings.enable_determinism()
     stored = 0
-    with stoppable(), progress.over(sum(p.tokens for p in plans)):
-        for work in plans:
-            if work.jobs:
-                stored += Worker(work, store, device, prompts, progress, settings).compute()
+    with stoppable(), progress.over(sum(each.tokens for each in work)):
+        for each in work:
+            if each.jobs:
+                stored += Worker(each, builder, store, device, progress, settings).compute()
     if stored:
         store.remember()  # for the next reader; this worker has read most of the parts anyway
-    return RunResult(unique, store, stored, sum(p.present for p in plans))
+    return stored
 
 
 class Worker:
     """Computes the work of one model, batch by batch, beside others that do the same."""
 
     def __init__(
-        self, work: Plan, store: Store, device: str, prompts: Prompts, progress: Progress, settings: RunSettings
+        self,
+        work: ModelWork,
+        builder: JobBuilder,
+        store: Store,
+        device: str,
+        progress: Progress,
+        settings: RunSettings,
     ) -> None:
-        self.work, self.store, self.device, self.progress, self.settings = work, store, device, progress, settings
-        self.requested = {cell.id: len(prompts.samples_of(cell)) for cell in work.cells}
+        self.work, self.builder, self.store, self.device = work, builder, store, device
+        self.progress, self.settings = progress, settings
         self.stored = 0  # samples, by this worker
         self.done: set[str] = set()  # names of the items that this worker has computed
 
@@ -97,10 +112,10 @@ class Worker:
             pack_layers(model)
         self.tokenizer = spec.tokenizer()
         self.engine = Engine(model, eos_token_ids(model), graphs=graphs)
-        for cell in self.work.cells:
-            described = {**cell.description(), **provenance.cell_provenance(self.device)}
-            self.store.describe(cell.id, described, self.requested[cell.id])
-        queue = WorkQueue(self.store.root, self.work, self.settings)
+        for cell_id, cell in self.work.cells.items():
+            described = {**cell.description, **provenance.cell_provenance(self.device)}
+            self.store.describe(cell_id, described, cell.requested)
+        queue = WorkQueue(self.store.root, self.work)
         with BatchLocks(queue.folder, self.settings.lease) as locks:
             for lock, item in held_items(queue.items(self._batches), locks, self.store.root, self._is_finished):
                 with lock:
@@ -109,27 +124,33 @@ class Worker:
 
     @cached_property
     def _limits(self) -> tuple[int, int]:
-        """Bytes and rows of a batch at most. Read once, because the allocator keeps the memory that a batch has used."""
+        """Bytes and rows of a batch at most. Read once: the allocator keeps the memory that a batch has used."""
         memory = 2**62 if self.settings.deterministic else allowed_bytes(self.engine.model.device)
         return memory, self.settings.batch_rows or ROWS_AT_ONCE
 
-    def _batches(self, jobs: Sequence[Job]) -> Iterator[list[Job]]:
-        return self.work.with_jobs(jobs).batches(*self._limits)
+    def _batches(self, jobs: Sequence[QueuedJob]) -> Iterator[list[QueuedJob]]:
+        for batch in make_batches([job.load for job in jobs], self.work.footprint, *self._limits):
+            yield [jobs[place] for place in batch]
+
+    def _waves(self, jobs: Sequence[QueuedJob]) -> list[list[Job]]:
+        waves = make_waves([job.load for job in jobs], self.work.footprint, *self._limits)
+        return [self.builder.build(jobs[place] for place in wave) for wave in waves]
 
     def _is_finished(self, item: WorkItem) -> bool:
-        return item.name in self.done or not self._missing(item.jobs)
+        return item.name in self.done or not self._missing(job.key for job in item.jobs)
 
-    def _missing(self, jobs: Sequence[Job]) -> list[Job]:
-        finished = {cell: self.store.finished(cell) for cell in {job.cell.id for job in jobs}}
-        return [job for job in jobs if job.sample.id not in finished[job.cell.id]]
+    def _missing(self, keys: Iterable[Key]) -> set[Key]:
+        listed = set(keys)
+        finished = {cell: self.store.finished(cell) for cell in {cell for cell, _ in listed}}
+        return {(cell, sample) for cell, sample in listed if sample not in finished[cell]}
 
     def _compute_item(self, lock: BatchLock, item: WorkItem) -> None:
-        """Compute what is missing of the item. In deterministic runs the whole item, so that rows are the same as without
-        an interruption."""
-        missing = self._missing(item.jobs)
+        """Compute what is missing of the item. In deterministic runs the whole item, so that rows are the same as
+        without an interruption."""
+        missing = self._missing(job.key for job in item.jobs)
         if not missing:
             return
-        waves = self.work.with_jobs(item.jobs if self.settings.deterministic else missing).waves(*self._limits)
+        waves = self._waves([job for job in item.jobs if self.settings.deterministic or job.key in missing])
         for part, outcomes, cost in compute_batch(self.engine, waves, self.progress, self.settings.deterministic):
             with uninterrupted():
                 if not lock.renew():
@@ -142,13 +163,13 @@ class Worker:
     def _store(
         self, lock: BatchLock, part: Sequence[Job], outcomes: Sequence[list[RequestOutput]], cost: Usage
     ) -> None:
-        still_missing = set(map(id, self._missing(part)))
+        still_missing = self._missing(job.key for job in part)
         finished = sorted(zip(part, outcomes, strict=True), key=lambda pair: pair[0].cell.id)
         width = sum(len(job.rows) for job in part)
         for cell_id, pairs in itertools.groupby(finished, key=lambda pair: pair[0].cell.id):
-            members = [pair for pair in pairs if id(pair[0]) in still_missing]
+            members = [pair for pair in pairs if pair[0].key in still_missing]
             seconds = cost.wall_seconds / len(part)
-            rows = [row for job, outcomes in members for row in result_rows(job, outcomes, self.tokenizer, seconds)]
+            rows = [row for job, found in members for row in result_rows(job, found, self.tokenizer, seconds)]
             how = {"batch_rows": width, "deterministic": self.settings.deterministic, "worker": lock.locks.worker}
             spent = {**asdict(cost.share(len(members) / len(part))), **provenance.part_provenance(self.device), **how}
             if rows and lock.held():

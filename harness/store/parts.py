@@ -39,8 +39,8 @@ class DamagedPartError(UserError):
 
 @dataclass(frozen=True)
 class Part:
-    """The summary of a part that the manifest keeps. ``columns``: name and type; ``spent``: what was measured and recorded
-    for the part as a whole (`harness.runner.usage.Usage`, provenance)."""
+    """The summary of a part that the manifest keeps. ``columns``: name and type; ``spent``: what was
+    recorded for the part as a whole (`harness.runner.usage.Usage`, provenance)."""
 
     cell_id: str
     name: str

@@ -1,6 +1,6 @@
 """The files that workers leave beside the rows, and which of them no worker can need any more.
 
-.work/job-<id>.json                  the job spec that a launcher gives its workers
+.work/job-<id>.json.gz               the job spec that a launcher gives its workers
 .work/<sweep>/queue-<n>.json.gz      the batches of a sweep
 .work/<sweep>/<batch>.<epoch>.json   locks on them
 <cell>/lease-<sweep>-<batch>.json    the same, for readers of the cell
@@ -22,6 +22,11 @@ FOLDER = ".work"  # beside the cells
 JOB_SPEC_KEPT = 30 * 24 * 3600  # seconds that an unfinished job spec may wait for a scheduler to start it
 Key = tuple[str, str]  # of a job: its cell and its sample
 Stored = dict[str, set[str]]  # cell: its samples
+
+
+def job_spec_file(folder: Path, name: str) -> Path:
+    """The file of a job spec in the folder of all workers."""
+    return folder / f"job-{name}.json.gz"
 
 
 def read_batches(queue: Path) -> list[list[Key]]:
@@ -51,7 +56,7 @@ def unneeded(store: Store, now: float | None = None) -> Iterator[tuple[Path, str
     for folder in sorted(path for path in (store.root / FOLDER).glob("*") if path.is_dir()):
         if why := _why_over(folder, stored, at):
             yield folder, why
-    for spec in sorted((store.root / FOLDER).glob("job-*.json")):
+    for spec in sorted((store.root / FOLDER).glob("job-*.json.gz")):
         if _is_complete(spec, store.root, stored):
             yield spec, "a job spec whose cells are complete"
         elif _age(spec, at) > JOB_SPEC_KEPT:
@@ -72,8 +77,8 @@ def _why_over(sweep: Path, stored: Stored, now: float) -> str:
 
 def _is_complete(spec: Path, root: Path, stored: Stored) -> bool:
     try:
-        ids = json.loads(spec.read_bytes())["ids"]
-    except (OSError, ValueError, KeyError, TypeError):
+        ids = json.loads(gzip.decompress(spec.read_bytes()))["ids"]
+    except (OSError, EOFError, ValueError, KeyError, TypeError):
         return False
     return all(len(stored.get(cell, ())) >= max(1, cell_folders.read_requested(root / cell) or 1) for cell in ids)
 

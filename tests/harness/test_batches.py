@@ -103,7 +103,7 @@ def test_rows_that_may_speak_long_come_in_waves_of_half_the_room(tmp_path, monke
     """Two waves fit where one batch would; results are those of a run in which everything fits."""
     both = cells("task.repeats=5", "task.max_new_tokens=12")
     work = plan(both[0].model, both, Store(tmp_path / "runs"), Prompts())
-    assert all(job.may_decode_long for job in work.jobs)  # 12 tokens after 3 blocks
+    assert all(job.load(work.shape).may_decode_long for job in work.jobs)  # 12 tokens after 3 blocks
     (everything,) = work.batches(2**40)
     assert [len(wave) for wave in work.with_jobs(everything).waves(2**40)] == [10]
     (batch,) = work.batches(2**40, rows=4)
@@ -149,6 +149,6 @@ def test_other_errors_are_not_taken_for_missing_memory():
 def test_batches_of_many_passes_come_first(tmp_path):
     both = [*cells("policy=sink", "prompt=blocked"), *cells("policy=sink", "prompt=token_fed")]
     work = plan(both[0].model, both, Store(tmp_path / "runs"), Prompts())
-    passes = [max(job.passes for job in batch) for batch in work.batches(2**40)]
+    passes = [max(job.load(work.shape).passes for job in batch) for batch in work.batches(2**40)]
     assert passes == sorted(passes, reverse=True)
     assert len(passes) == 2

@@ -61,7 +61,7 @@ def job_spec(model: Path, results: Path, samples: int = SAMPLES, **changes: obje
 
 
 def worked(what: JobSpec):
-    return what.work(Prompts(what.limit), Progress(shown=False))
+    return what.compute(Prompts(what.limit), Progress(shown=False))
 
 
 def forked(

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
-from workers.small_sweeps import POLICIES, SAMPLES, job_spec, locks_held, table, times_stored, wait_until
+from workers.small_sweeps import POLICIES, SAMPLES, cells, job_spec, locks_held, table, times_stored, wait_until
 
+from harness.config.cell import Cell
+from harness.config.model import ModelSpec
 from harness.errors import UserError
 from harness.runner import launchers
-from harness.runner.job_spec import JobSpec
+from harness.runner import plan as planning
+from harness.runner.job_spec import JobSpec, WorkerSpec, run_job
 from harness.runner.launchers import launch
+from harness.runner.model_work import ModelWork
 from harness.runner.progress import Progress
-from harness.runner.samples import Prompts
+from harness.runner.samples import PromptEncoder, Prompts
+from harness.store.store import Store
 
 LOCAL = {"name": "local", "workers": 2, "retries": 1}
 SLURM = {"name": "slurm", "workers": 4, "cluster": "local", "parameters": {"timeout_min": 5, "slurm_partition": "gpu"}}
@@ -95,22 +103,100 @@ def test_workers_that_fail_with_a_traceback_do_not_look_refused(tmp_path):
         launchers._watch([launchers._LocalWorker(0, process, log)], tmp_path, [], retries=0)
 
 
+def planned(what: JobSpec) -> JobSpec:
+    """The job spec as its launcher writes it."""
+    prompts = Prompts(what.limit)
+    return replace(what, work=tuple(ModelWork.of(plan, prompts, what.settings) for plan in what.plans(prompts)))
+
+
 def test_a_job_spec_comes_back_as_it_was_written(model, tmp_path):
-    what = job_spec(model, tmp_path, deterministic=True)
-    again = JobSpec.read(what.write())
-    assert [cell.id for cell in again.cells] == [cell.id for cell in what.cells]
+    what = planned(job_spec(model, tmp_path, deterministic=True))
+    again = WorkerSpec.read(what.write())
+    assert [list(work.cells) for work in again.work] == [[cell.id for cell in what.cells]]
+    assert [work.jobs for work in again.work] == [work.jobs for work in what.work]
+    assert [(work.model, work.footprint, work.sweep) for work in again.work] == [
+        (work.model, work.footprint, work.sweep) for work in what.work
+    ]
     assert again.settings == what.settings
 
 
+def changed(file: Path, change) -> Path:
+    """A job spec's file after a change of its content."""
+    content = json.loads(gzip.decompress(file.read_bytes()))
+    change(content["work"][0])
+    file.write_bytes(gzip.compress(json.dumps(content).encode()))
+    return file
+
+
 def test_a_worker_whose_code_is_not_that_of_the_command_computes_nothing(model, tmp_path):
-    file = job_spec(model, tmp_path).write()
-    content = json.loads(file.read_bytes())
-    file.write_text(json.dumps({**content, "ids": ["0" * 16, *content["ids"][1:]]}))
+    def other_code(work):
+        work["cells"] = {"0" * 16: next(iter(work["cells"].values()))}
+        work["jobs"] = [["0" * 16, *job[1:]] for job in work["jobs"]]
+
+    file = changed(planned(job_spec(model, tmp_path)).write(), other_code)
     with pytest.raises(UserError, match="Code, data or model have changed since this sweep was started"):
-        JobSpec.read(file)
+        run_job(str(file))
+    assert Store(tmp_path / "runs").cells() == []
+
+
+def test_a_changed_cell_is_found_when_a_batch_needs_it_and_its_batch_given_back(model, tmp_path):
+    """Other cells are computed: their code has not changed."""
+    what = planned(job_spec(model, tmp_path))
+    (work,) = what.work
+    last = work.jobs[-1].cell
+
+    def other_code(written):
+        written["cells"]["0" * 16] = written["cells"].pop(last)
+        written["jobs"] = [["0" * 16 if job[0] == last else job[0], *job[1:]] for job in written["jobs"]]
+        written["jobs"].sort(key=lambda job: job[0] == "0" * 16)
+
+    file = changed(what.write(), other_code)
+    with pytest.raises(UserError, match="Code, data or model have changed since this sweep was started"):
+        run_job(str(file))
+    assert "0" * 16 not in {cell for cell, _ in times_stored(tmp_path).index}
+    assert locks_held(tmp_path) == []
+
+
+def test_a_worker_parses_and_encodes_only_what_its_batches_need(model, uninterrupted_table, tmp_path, monkeypatch):
+    launched(JobSpec(cells(model)[:1], tmp_path, "cpu", None, job_spec(model, tmp_path).settings), {"name": "none"})
+    launched(replace(job_spec(model, tmp_path), limit=5), {"name": "none"})
+    file = planned(job_spec(model, tmp_path)).write()
+    parsed, encoded = [], []
+    parse, encode = Cell.parse, PromptEncoder.encode
+    monkeypatch.setattr(Cell, "parse", staticmethod(lambda config: parsed.append(config) or parse(config)))
+    monkeypatch.setattr(PromptEncoder, "encode", lambda self, sample: encoded.append(sample.id) or encode(self, sample))
+    assert run_job(str(file)) == len(set(encoded)) == len(encoded) == SAMPLES - 5
+    assert [config["policy"]["name"] for config in parsed] == [cells(model)[1].policy.name]
+    pd.testing.assert_frame_equal(table(tmp_path), uninterrupted_table)
+
+
+def test_a_worker_of_a_finished_sweep_loads_no_model(model, tmp_path, monkeypatch):
+    what = planned(job_spec(model, tmp_path, samples=1))
+    file = what.write()
+    launched(what, {"name": "none"})
+    monkeypatch.setattr(ModelSpec, "load", lambda *_: pytest.fail("the model was loaded"))
+    assert run_job(str(file)) == 0
+
+
+def test_a_launcher_plans_once(model, tmp_path, monkeypatch):
+    plans = []
+    plan = planning.plan
+    monkeypatch.setattr(planning, "plan", lambda *given: plans.append(given) or plan(*given))
+    monkeypatch.setitem(launchers.STARTERS, "local", lambda what, settings: run_job(str(what.write())))
+    assert launched(job_spec(model, tmp_path, samples=2), LOCAL).computed == 2 * len(POLICIES)
+    assert len(plans) == 1
+
+
+def test_samples_that_no_worker_has_computed_are_counted_in_the_store(model, tmp_path, monkeypatch):
+    monkeypatch.setitem(launchers.STARTERS, "local", lambda what, settings: None)
+    launched(job_spec(model, tmp_path, samples=1), {"name": "none"})
+    with pytest.raises(UserError, match=f"{SAMPLES * len(POLICIES)} samples are missing and no worker is left"):
+        launched(job_spec(model, tmp_path), LOCAL)
 
 
 def test_what_is_no_job_spec_is_refused(tmp_path):
-    (tmp_path / "job.json").write_text("{}")
-    with pytest.raises(UserError, match="is no job spec for a worker"):
-        JobSpec.read(tmp_path / "job.json")
+    (tmp_path / "job.json.gz").write_bytes(gzip.compress(b"{}"))
+    (tmp_path / "other.json.gz").write_text("{}")
+    for file in tmp_path.glob("*.json.gz"):
+        with pytest.raises(UserError, match="is no job spec for a worker"):
+            WorkerSpec.read(file)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from workers.small_sweeps import cells, job_spec, worked
 
-from harness.runner.plan import plan
+from harness.runner.model_work import ModelWork
+from harness.runner.plan import make_batches, plan
 from harness.runner.run_settings import RunSettings
 from harness.runner.samples import Prompts
 from harness.runner.work_queue import WorkQueue
@@ -16,13 +17,15 @@ def planned(model, results, reverse=False, samples=12):
     return plan(there[0].model, there[::-1] if reverse else there, Store(results / "runs"), Prompts())
 
 
-def items(work, results, rows):
+def items(plan, results, rows):
     """As a worker makes them whose memory takes so many rows."""
-    queue = WorkQueue(results / "runs", work, RunSettings())
-    return {
-        item.name: {(job.cell.id, job.sample.id) for job in item.jobs}
-        for item in queue.items(lambda jobs: work.with_jobs(jobs).batches(2**40, rows))
-    }
+    work = ModelWork.of(plan, Prompts(), RunSettings())
+
+    def batches(jobs):
+        for batch in make_batches([job.load for job in jobs], work.footprint, 2**40, rows):
+            yield [jobs[place] for place in batch]
+
+    return {item.name: {job.key for job in item.jobs} for item in WorkQueue(results / "runs", work).items(batches)}
 
 
 def test_the_first_worker_decides_and_all_others_agree(model, tmp_path):
