@@ -1,4 +1,4 @@
-"""The commands that README and docs show, and how a test runs each: as it stands, or with what it says replaced."""
+"""The commands that README and docs show, and how a test runs each: unchanged, or with placeholders filled in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROGRAMS = ("python -m ", "kvreplica ", "make ", "ray ", "wandb ", "pip ")
 FENCED = re.compile(r"^```bash\n(.*?)^```", re.DOTALL | re.MULTILINE)
 INDENTED = re.compile(r"^ {4}((?:python -m|kvreplica|make|ray|wandb) (?:[^\\\n]|\\\n)*)$", re.MULTILINE)
 INLINE = re.compile(r"`([^`]+)`")
-# What a page leaves open, with something that exists; what it runs whole, with a little of it.
+# Placeholders of the pages, and what the tests put in their place.
 FILLED = {
     "/my/folder": "harness/testbed",
     "<a> <b>": "{first} {second}",
@@ -27,7 +27,7 @@ FILLED = {
     "/shared/results": "results",
 }
 
-# Not here, and why: each is run by another test, or by nobody but its user.
+# Commands that are not run here, with the reason: another test runs them, or only a user can.
 ELSEWHERE = {
     "make test": "is what runs this",
     "make bench": "ten minutes of timing; tests/scripts runs its parts on tiny shapes",
@@ -45,7 +45,7 @@ ELSEWHERE = {
 
 
 def documented() -> Iterator[tuple[str, str]]:
-    """(page, command) of everything shown, without comments; each once."""
+    """(page, command) of every command shown, without comments; each once."""
     seen = set()
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
@@ -60,12 +60,12 @@ def documented() -> Iterator[tuple[str, str]]:
 
 
 def elsewhere(command: str) -> str:
-    """Why a command is not run, or nothing."""
+    """Why a command is not run here, or an empty string."""
     return next((why for start, why in ELSEWHERE.items() if command.startswith(start)), "")
 
 
 def filled(command: str, **values: str) -> str:
-    """The command with what its page leaves open replaced by something that exists."""
+    """The command with the placeholders of its page filled in."""
     for left_open, given in FILLED.items():
         command = command.replace(left_open, given)
     return command.format(**values) if values else command

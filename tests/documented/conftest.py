@@ -1,4 +1,4 @@
-"""A copy of the repository in which commands may leave what they like."""
+"""A copy of the repository in which commands may write anything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_COPIED = (".git", ".venv", "results/runs", "results/reports", "results/site"
 
 @pytest.fixture(scope="session")
 def clone(tmp_path_factory) -> Path:
-    """A copy of the repository with its environment, and what its pages let the reader write."""
+    """A copy of the repository with its environment and the files that its pages ask the reader to write."""
     folder = tmp_path_factory.mktemp("documented") / "kvreplica"
     shutil.copytree(ROOT, folder, ignore=_left_out)
     (folder / ".venv").symlink_to(ROOT / ".venv")
@@ -34,7 +34,7 @@ def _left_out(folder: str, names: list[str]) -> set[str]:
 
 @pytest.fixture(scope="session")
 def two_cells(clone: Path) -> dict[str, str]:
-    """The ids of two cells with rows, for commands that speak of cells."""
+    """The ids of two cells with rows, for commands about cells."""
     done = run(clone, "python -m harness -m policy=sink,keydiff budget=25% limit=1 references=[]")
     assert done.returncode == 0, done.stderr
     first, second = sorted(path.name for path in (clone / "results" / "runs").iterdir() if path.name[0] != ".")[:2]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from documented.commands import documented, elsewhere, filled
 
-# Ends with exit code 2 and a sentence that names what is missing, from the hub or of an earlier step.
+# Commands that end with exit code 2 and name what is missing: data of the hub, or the result of an earlier step.
 LACKS = {
     "model.path=Qwen/Qwen2.5-3B-Instruct": "Qwen2.5-3B-Instruct",
     "scripts.fetch_data longbench --from hub": "THUDM/LongBench",
@@ -18,13 +18,13 @@ LACKS = {
     "--tasks gsm8k": "gsm8k",
     "scripts.train_testbed export=true": "checkpoint",
 }
-# The same for names that stand for all commands that begin so.
+# The same for commands shown without any setting.
 LACKS_ALONE = {
     "python -m harness report": "paper=keydiff",
     "python -m harness figures": "paper=keydiff",
     "python -m harness profile": "out=<file>",
 }
-# Whole sweeps for which one sample of each cell says the same.
+# Whole sweeps, of which one sample per cell is enough.
 ONE_SAMPLE = ("+exp=ours/all", "/table_", "keydiff/all scale=mini", "exp=quickstart")
 
 
@@ -43,7 +43,7 @@ def run(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
 
 
 def does_what_its_page_says(page: str, command: str, clone: Path, two_cells: Mapping[str, str]) -> None:
-    """Run it; fail with what it said where it ends otherwise than its page lets the reader expect."""
+    """Run it, and fail with its output if it does not end as its page says."""
     whole = filled(command, **two_cells)
     if any(words in whole for words in ONE_SAMPLE) and " plan " not in whole:
         whole += " limit=1"
