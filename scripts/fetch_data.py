@@ -1,8 +1,8 @@
 """``python -m scripts.fetch_data <data set or group> --from <folder|hub>``: puts data where tasks look for them.
 
-What comes is checked before it is written (`scripts.fetching.checks`), written under ``data/`` in one piece or not at
+Data is checked before it is written (`scripts.fetching.data_checks`), written under ``data/`` in one piece or not at
 all, and recorded with source, revision, rows and sha256 in ``data/PROVENANCE.json``. Exit code 2 = something was
-refused or is missing, one sentence each on stderr; what was in order is there nevertheless.
+refused or is missing, one sentence each on stderr; data sets without an error are written all the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from scripts.fetching.checks import verified
+from scripts.fetching.data_checks import verified
 from scripts.fetching.sources import Source, opened
 from tasks.base import TaskError, nearest
 from tasks.data import CATALOGUE, DataSet

@@ -16,7 +16,7 @@ from tasks.templates import FOLDER, fill, prompts
 
 @dataclass(frozen=True)
 class BuzzSubset:
-    """``article`` and ``summary`` are columns of the data set."""
+    """One of BUZZ's three evaluations; ``article`` and ``summary`` are columns of the data set."""
 
     dataset: str
     wording: str  # key of prompts/summarization.yaml
@@ -38,9 +38,9 @@ class BuzzTask(Task):
 
     Metrics of ``xsum`` and ``cnn_dailymail``: F of rouge-1, rouge-2 and rouge-l of the package ``rouge`` 1.0.1; the
     paper's mean ROUGE is the geometric mean of the three averages (`mean_rouge`). Of ``self_bleu``: the paper's value,
-    and that without the empty sentence behind the last full stop. The prompt is plain text; the first ``rows`` rows
-    are asked, 40 as the released script has it (the paper does not say). With ``trailing_blank`` predictions are scored
-    with the blank that BUZZ's word-by-word output always ends with: behind a final full stop it counts as an empty
+    and the value without the empty sentence after the last full stop. The prompt is plain text; the first ``rows`` rows
+    are used, 40 as in the released script (the paper does not say). With ``trailing_blank`` predictions are scored
+    with the blank that BUZZ's word-by-word output always ends with: after a final full stop it counts as an empty
     word, which lowers all three a little.
 
     Source: JunqiZhao888/buzz-llm e6f5e3e9 (main_run.py, run_bleu_eval.py), tasks.md 6.1 and 6.4. Deviation: an XSum

@@ -21,7 +21,7 @@ WITHOUT_EFFECT = {"do_sample", "temperature", "top_p", "top_k"}  # once decoding
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """How a task wants text generated, greedily. ``until``: texts, any of which ends the answer."""
+    """How the text of a task is generated, greedily. ``until``: texts, any of which ends the answer."""
 
     until: tuple[str, ...]
     max_new_tokens: int  # tokens
@@ -128,7 +128,7 @@ def _unavailable(manager: Any, name: str, error: Exception) -> str:
 
 
 def _settings(manager: Any, name: str) -> Mapping[str, Any]:
-    """A task's YAML file as plain data, whether or not its data is there; nothing where the file cannot be read."""
+    """A task's YAML file as plain data, whether or not its data is there; empty where the file cannot be read."""
     from lm_eval.tasks._yaml_loader import load_yaml
 
     file = manager.task_index[name].yaml_path if name in manager.task_index else Path(name)
@@ -140,7 +140,7 @@ def _settings(manager: Any, name: str) -> Mapping[str, Any]:
 
 @contextmanager
 def _offline() -> Iterator[None]:
-    """Neither the hub nor its library of data sets asks the network meanwhile."""
+    """Within it, neither the hub's library nor `datasets` uses the network."""
     import datasets
     import huggingface_hub
 

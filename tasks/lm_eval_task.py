@@ -1,4 +1,4 @@
-"""Any task of lm-evaluation-harness as a task of this project: its prompts, its answers, its scores, our rows."""
+"""Any task of lm-evaluation-harness as a task of this project: prompts, answers and scores are the package's."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class LmEvalTask(Task):
         return tuple(_named(metric, each.name) for each in self._loaded._filters for metric in averaged)
 
     def revision(self) -> dict[str, str]:
-        """The documents; what is asked of the model; how lm-eval scores it, its version included.
+        """The documents; the model's inputs; how lm-eval scores its outputs, the package's version included.
 
         Raises `TaskError` for tasks that this project cannot run.
         """
@@ -171,11 +171,11 @@ def _requests(task: Any, doc: Any, context: Any, chat: bool) -> list[Any]:
 
 def _messages(messages: Sequence[Mapping[str, str]], add_generation_prompt: bool) -> Mapping[str, Any]:
     """In place of lm-eval's chat template: the fields of a sample, whose format the model's own template decides."""
-    said = {message["role"]: message["content"] for message in messages}
+    text = {message["role"]: message["content"] for message in messages}
     return {
-        "prompt": said["user"],
-        "system": said.get("system", ""),
-        "answer_prefix": "" if add_generation_prompt else said["assistant"],
+        "prompt": text["user"],
+        "system": text.get("system", ""),
+        "answer_prefix": "" if add_generation_prompt else text["assistant"],
         "chat": True,
     }
 

@@ -1,4 +1,4 @@
-"""Prompt texts are data: read from ``tasks/prompts`` and filled with rows, whatever braces either of them holds."""
+"""Prompt texts are data: read from ``tasks/prompts`` and filled with rows. Braces in either of them do no harm."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def prompts(name: str) -> Mapping[str, Any]:
 
 
 def fill(template: str, **fields: object) -> str:
-    """``template`` with each ``{field}`` replaced, once: braces in what is filled in, and JSON's own, stay.
+    """``template`` with each ``{field}`` replaced, once: braces in the values, and those of JSON, stay.
 
-    A field without a value is a mistake of ours, a `KeyError`.
+    A field without a value is a bug and raises `KeyError`.
     """
     return FIELD.sub(lambda found: str(fields[found[1]]), template)

@@ -13,7 +13,7 @@ import pytest
 from huggingface_hub.errors import HTTPError
 
 from scripts import fetch_data
-from scripts.fetching.checks import count
+from scripts.fetching.data_checks import count
 from tasks.data import CATALOGUE
 from tasks.data.tables import FIXTURES, table
 
