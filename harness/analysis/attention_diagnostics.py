@@ -1,4 +1,7 @@
-"""Attention over all earlier tokens, recomputed from recorded queries and keys, tile by tile."""
+"""Diagnostics of attention: what eviction loses of it, what that does to outputs, and where attention goes without it.
+
+Attention over all earlier tokens is recomputed from recorded queries and keys, tile by tile.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +35,6 @@ def later(tile: slice, length: int, device: torch.device) -> Tensor:
     return places > places[tile].unsqueeze(-1)
 
 
-# From one number per query token to one row per pass, layer and query head.
-
-
 def summed_by_pass(tape: Tape, numbers: Mapping[str, Tensor]) -> pd.DataFrame:
     """``step``, ``phase``, ``layer``, ``query_head``, ``queries`` (tokens of the pass), and each of the (L, H·G, T)
     ``numbers`` summed over the query tokens of a pass, in fp64."""
@@ -43,25 +43,25 @@ def summed_by_pass(tape: Tape, numbers: Mapping[str, Tensor]) -> pd.DataFrame:
     index = pd.MultiIndex.from_product(
         [range(layers), range(heads), range(passes)], names=["layer", "query_head", "step"]
     )
-    columns = {name: _sums(each, tape.asked_in.long(), passes).flatten().numpy() for name, each in numbers.items()}
+    columns = {name: _sums(each, tape.fed_in.long(), passes).flatten().numpy() for name, each in numbers.items()}
     frame = pd.DataFrame(columns, index=index).reset_index()
     frame["phase"] = frame["step"].map({p.step: p.phase for p in tape.passes})
     frame["queries"] = frame["step"].map({p.step: p.stop - p.start for p in tape.passes})
     return frame[["step", "phase", "layer", "query_head", "queries", *numbers]]
 
 
-def _sums(numbers: Tensor, asked_in: Tensor, passes: int) -> Tensor:
+def _sums(numbers: Tensor, fed_in: Tensor, passes: int) -> Tensor:
     """(L, H·G, T) to (L, H·G, passes) on the host."""
     sums = torch.zeros(*numbers.shape[:2], passes, dtype=torch.float64)
-    return sums.index_add_(-1, asked_in.cpu(), numbers.double().cpu())
+    return sums.index_add_(-1, fed_in.cpu(), numbers.double().cpu())
 
 
 # Attention loss: the share of dense attention that falls on tokens which the policy had evicted by then.
 #
-# Source: HashEvict section 4.8 and Table 3, "the sum of the attention probabilities for the evicted tokens". Attention is
-# that of the dense run on the same tokens (appendix D: "how much of the uncompressed attention matrix is preserved");
-# evicted is what each head no longer showed to that query in the policy's run. The paper does not say over which queries
-# it averages; here every pass is a row, and queries from whom nothing is hidden yet lose 0.
+# Source: HashEvict section 4.8 and Table 3, "the sum of the attention probabilities for the evicted tokens". Attention
+# is that of the dense run on the same tokens (appendix D: "how much of the uncompressed attention matrix is
+# preserved"); evicted is what each head no longer showed to that query in the policy's run. The paper does not say over
+# which queries it averages; here every pass is a row, and queries from which nothing is hidden yet lose 0.
 
 
 def attention_loss_frame(evidence: DiagnosticInput) -> pd.DataFrame:
@@ -93,14 +93,14 @@ def attention_loss_summary(attention_loss: pd.DataFrame) -> pd.DataFrame:
 # Source: KeyDiff Figure 2, the first 64 tokens of a prompt without eviction.
 
 
-TOKENS = 64
+FIRST_TOKENS = 64
 
 
 def first_tokens_frame(evidence: DiagnosticInput) -> pd.DataFrame:
     """One row per layer, query head and pair of tokens: ``layer``, ``query_head``, ``query`` and ``key`` (positions),
     ``cosine`` (of the two tokens' keys, -1 to 1), ``attention`` (of query to key, 0 to 1; 0 for later keys)."""
     tape, parts = evidence.dense, []
-    count = min(TOKENS, len(tape.tokens))
+    count = min(FIRST_TOKENS, len(tape.tokens))
     for layer, vectors in enumerate(tape.vectors):
         directions = F.normalize(vectors.keys[:, :count].float(), dim=-1)
         cosines = directions @ directions.transpose(1, 2)
@@ -141,7 +141,7 @@ def first_tokens_summary(first_tokens: pd.DataFrame) -> pd.DataFrame:
 # projection.
 
 
-OWN, DENSE = "own states", "dense run"
+OWN_STATES, DENSE_RUN = "own states", "dense run"
 
 
 def output_error_frame(evidence: DiagnosticInput) -> pd.DataFrame:
@@ -151,7 +151,10 @@ def output_error_frame(evidence: DiagnosticInput) -> pd.DataFrame:
     To average over passes, divide sums by sums.
     """
     run = evidence.run.vectors
-    references = {OWN: [_unevicted(each) for each in run], DENSE: [each.outputs for each in evidence.dense.vectors]}
+    references = {
+        OWN_STATES: [_unevicted(each) for each in run],
+        DENSE_RUN: [each.outputs for each in evidence.dense.vectors],
+    }
     parts = []
     for against, outputs in references.items():
         wanted = torch.stack(outputs).float()  # (L, H·G, T, D)
@@ -166,7 +169,7 @@ def output_error_frame(evidence: DiagnosticInput) -> pd.DataFrame:
 
 
 def _unevicted(vectors: Vectors) -> Tensor:
-    """(H·G, T, D) fp32: what the layer would have given with every key and value still there."""
+    """(H·G, T, D) fp32: the layer's outputs with every key and value still there."""
     outputs = torch.zeros_like(vectors.outputs, dtype=torch.float32)
     for head in range(len(outputs)):
         values = vectors.values[head // vectors.group].float()
@@ -183,8 +186,8 @@ def output_error_summary(output_error: pd.DataFrame) -> pd.DataFrame:
 
 # Window attention: what the last prompt tokens attend to, before any eviction.
 #
-# Source: K-VEC Figure 2, "windowed attention scores in SnapKV". The window is SnapKV's of 32 queries. Scores are the mean
-# over its queries, per query head, without SnapKV's pooling over neighbours, which smooths them and moves nothing.
+# Source: K-VEC Figure 2, "windowed attention scores in SnapKV". The window is SnapKV's of 32 queries. Scores are the
+# mean over its queries, per query head, without SnapKV's pooling over neighbours, which smooths them and moves nothing.
 
 
 WINDOW = 32  # queries

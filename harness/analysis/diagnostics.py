@@ -1,4 +1,7 @@
-"""Every diagnostic under the name by which it is asked for."""
+"""All diagnostics by name, and the one call that computes them: one policy, one sample, one or two forward runs.
+
+They are off unless asked for.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from transformers import PreTrainedModel
 
 from harness.analysis import attention_diagnostics, key_diagnostics, ranking_diagnostics, token_diagnostics
 from harness.analysis.ranking_diagnostics import RankWatcher
-from harness.analysis.recording import Diagnostic, DiagnosticInput, Need, Tape, Taping, follow
+from harness.analysis.recording import Diagnostic, DiagnosticInput, Need, Tape, TapeRecorder, follow
 from harness.engine.batch.feed import Watcher
 from harness.engine.requests import Prompting, Request
 from harness.errors import UserError
@@ -66,9 +69,6 @@ def chosen(what: Sequence[str]) -> dict[str, Diagnostic]:
     return {name: DIAGNOSTICS[name] for name in what}
 
 
-# The entry point: one policy, one sample, any diagnostics; off unless asked for.
-
-
 @torch.inference_mode()
 def diagnose(
     model: PreTrainedModel,
@@ -82,22 +82,22 @@ def diagnose(
     """The frames asked for, by name; their columns are documented with each ``frame`` function of this package.
 
     ``tokens`` are the prompt, ``budget`` slots per layer and KV head (ignored by a dense policy). ``continuation`` is
-    fed behind the prompt one token at a time, as decode steps; policies that evict after the prompt only change
-    nothing before. One or two forward runs, whatever is asked. Raises the errors of `harness.config.cell.USER_ERRORS`.
+    fed after the prompt one token at a time, as decode steps; policies that evict only after the prompt change nothing
+    before it. Raises the errors of `harness.config.cell.USER_ERRORS`.
     """
     diagnostics = chosen(what)
     needs = frozenset[Need]().union(*(each.needs for each in diagnostics.values()))
     check(policy, what)
     row = Request(tokens, policy, 0 if policy.is_dense else budget)
     ranks = RankWatcher()
-    run = _taped(model, row, continuation, prompting, needs, [ranks] if "ranks" in needs else [])
+    run = _recorded(model, row, continuation, prompting, needs, [ranks] if "ranks" in needs else [])
     dense = run
     if "dense" in needs and not policy.is_dense:
-        dense = _taped(model, Request(tokens, DENSE), continuation, prompting, needs, [])
-    evidence = DiagnosticInput(run, dense, ranks)
+        dense = _recorded(model, Request(tokens, DENSE), continuation, prompting, needs, [])
+    evidence = DiagnosticInput(run, dense, ranks.rows)
     frames = {name: each.frame(evidence) for name, each in diagnostics.items()}
     for frame in frames.values():
-        frame.attrs["invalid"] = run.invalid  # the promise that this run broke, as in the rows of a sweep
+        frame.attrs["invalid"] = run.invalid  # the invariant that this run broke, as in the rows of a sweep
     return frames
 
 
@@ -121,7 +121,7 @@ def check(policy: Policy, what: Sequence[str]) -> None:
             )
 
 
-def _taped(
+def _recorded(
     model: PreTrainedModel,
     row: Request,
     continuation: Sequence[int],
@@ -129,6 +129,6 @@ def _taped(
     needs: frozenset[Need],
     others: Sequence[Watcher],
 ) -> Tape:
-    taping = Taping(vectors="vectors" in needs, logits="logits" in needs)
-    ledger = follow(model, row, continuation, prompting, [taping, *others])
-    return taping.tape([*row.tokens, *continuation], len(row.tokens), ledger.invalid)
+    recorder = TapeRecorder(vectors="vectors" in needs, logits="logits" in needs)
+    ledger = follow(model, row, continuation, prompting, [recorder, *others])
+    return recorder.tape([*row.tokens, *continuation], len(row.tokens), ledger.invalid)

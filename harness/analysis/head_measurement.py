@@ -1,11 +1,11 @@
-"""How much each query head retrieves: attention of the answer's tokens, looked at over a needle.
+"""How much each query head retrieves: how the attention of the answer's tokens falls on a needle.
 
 Definitions of HeadKV (Fu et al. 2024; policies.md, 3.9). R counts copying: a head's most attended position lies in the
 needle and holds the token that is being generated (Wu et al. 2024). R2 weighs attending: the mass of a head's top
 positions that lie in the needle. The attention is that of the pass which generates the token.
 
 Our needle is the sentence that hides a number under a key. HeadKV-R2's needles hold a chain of reasoning, which ours
-do not: R2 here measures looking at the needle while answering, not reasoning about it.
+do not: R2 here measures attention to the needle while answering, not reasoning about it.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def measure(
     recorded = []
     for sample in samples:
         scores, answer = run(model, trial(sample, tokenizer, kind), kind, stops)
-        said = task.score(sample, tokenizer.decode(answer, skip_special_tokens=True))
-        if answer and said[task.metrics[0]] > CORRECT:
+        scored = task.score(sample, tokenizer.decode(answer, skip_special_tokens=True))
+        if answer and scored[task.metrics[0]] > CORRECT:
             recorded.append(scores)
     if not recorded:
         raise UserError(

@@ -1,4 +1,4 @@
-"""Kept and evicted keys of one head at the end of the prompt, the cut that all key diagnostics share."""
+"""Diagnostics of keys and queries: geometry of the kept and the evicted keys of each head at the end of the prompt."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def heads_of(tape: Tape) -> Iterator[HeadKeys]:
             yield HeadKeys(layer, head, keys[: tape.prompt_tokens].float(), asked, held[layer, head])
 
 
-# Key cosines: how much alike the keys are that a head keeps, that it evicts, and across.
+# Key cosines: how similar the kept keys of a head are, its evicted keys, and kept to evicted ones.
 #
 # Source: KeyDiff sections 3.1 and 3.2 (the objective of Eq. 9 is the sum of pairwise cosines of the kept keys); the
 # paper shows the matrix of one example (Figure 2) and no means.
@@ -87,8 +87,8 @@ def key_cosines_summary(key_cosines: pd.DataFrame) -> pd.DataFrame:
 
 # Key points: every key of the prompt as a point, and whether it was kept.
 #
-# Source: KeyDiff Figures 4 and 7-9 (PCA of kept and evicted keys), 11 (angle to the mean key) and 13 (norms). The PCA is
-# fitted on all keys of the head, centred, kept and evicted together. The anchor is the mean of the normalised keys
+# Source: KeyDiff Figures 4 and 7-9 (PCA of kept and evicted keys), 11 (angle to the mean key) and 13 (norms). The PCA
+# is fitted on all keys of the head, centred, kept and evicted together. The anchor is the mean of the normalised keys
 # (Eq. 8); Figure 11 may mean the raw mean.
 
 
@@ -131,11 +131,11 @@ def key_points_summary(key_points: pd.DataFrame) -> pd.DataFrame:
     return key_points.groupby(["layer", "kept"], as_index=False)[columns].mean()
 
 
-# Keys and queries: where a head's queries point, seen from its keys.
+# Keys and queries: the angles between a head's queries and its keys.
 #
-# Source: KeyDiff Figures 11 (cosine of queries to the mean query), 12 (cosine of mean key and mean query), 13 (norms) and
-# 14 (cosine of the most distinct keys and the mean query; the paper does not say how many, here a tenth). Means are of
-# the raw vectors of the prompt, per query head.
+# Source: KeyDiff Figures 11 (cosine of queries to the mean query), 12 (cosine of mean key and mean query), 13 (norms)
+# and 14 (cosine of the most distinct keys and the mean query; the paper does not say how many, here a tenth). Means are
+# of the raw vectors of the prompt, per query head.
 
 
 DISTINCT = 0.1  # share of the prompt's keys, those with the lowest cosine to the anchor
@@ -178,9 +178,9 @@ def key_query_summary(key_query: pd.DataFrame) -> pd.DataFrame:
 
 # Log-determinant of the Gram matrix of the kept keys: the volume they span.
 #
-# Source: KeyDiff Figure 5, log det(K Kᵀ). With more keys than dimensions that determinant is 0, and at the paper's sizes
-# (2048 keys, 128 dimensions) it always is. Ours is the sum of log s² over the min(n, D) largest singular values s of K:
-# log det(K Kᵀ) where n <= D, log det(Kᵀ K) where n >= D. Compare only sets of equal size.
+# Source: KeyDiff Figure 5, log det(K Kᵀ). With more keys than dimensions that determinant is 0, and at the paper's
+# sizes (2048 keys, 128 dimensions) it always is. Ours is the sum of log s² over the min(n, D) largest singular values s
+# of K: log det(K Kᵀ) where n <= D, log det(Kᵀ K) where n >= D. Compare only sets of equal size.
 
 
 def log_det_frame(evidence: DiagnosticInput) -> pd.DataFrame:

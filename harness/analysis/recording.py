@@ -1,11 +1,9 @@
-"""What one teacher-forced run leaves behind: the material that diagnostics are computed from."""
+"""Teacher-forced runs and what is recorded of them: the input of every diagnostic.
+
+`follow` runs a prompt and a given continuation; `TapeRecorder` watches the run and writes a `Tape`.
+"""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from harness.analysis.ranking_diagnostics import RankWatcher
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -40,12 +38,12 @@ class Pass:
 
 @dataclass(frozen=True)
 class Vectors:
-    """One layer's attention, every token at its place in the text, evicted ones included. T: tokens fed."""
+    """One layer's attention inputs and outputs, by position in the text, evicted tokens included. T: tokens fed."""
 
     queries: Tensor  # (H·G, T, D), rotated
     keys: Tensor  # (H, T, D), rotated
     values: Tensor  # (H, T, D)
-    outputs: Tensor  # (H·G, T, D), what attention gave under eviction, before the output projection
+    outputs: Tensor  # (H·G, T, D), attention outputs under eviction, before the output projection
     scaling: float
     softcap: float | None
 
@@ -57,12 +55,11 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Tape:
-    """One row's run over ``tokens``: a prompt, and behind it tokens fed one by one.
+    """The run of one request over ``tokens``: a prompt, then a continuation fed one token at a time.
 
-    A token never returns once it has gone, so two numbers per layer, head and token say everything. ``unseen_from``:
+    An evicted token never returns, so two numbers per layer, head and token describe the whole run. ``unseen_from``:
     the first pass whose queries do not see the token. ``left_at``: the first pass after which it is no longer held.
-    They differ by one where eviction comes after attention, and are equal where it comes before. `NEVER` stands for
-    tokens that stay.
+    They differ by one if eviction comes after attention, and are equal if it comes before. `NEVER`: tokens that stay.
     """
 
     tokens: tuple[int, ...]
@@ -70,9 +67,9 @@ class Tape:
     passes: tuple[Pass, ...]
     unseen_from: Tensor  # (L, H, T) int32
     left_at: Tensor  # (L, H, T) int32
-    vectors: tuple[Vectors, ...]  # one per layer; none where they were not asked for
-    logits: Tensor  # (T, vocabulary), fp32; (0, 0) where they were not asked for
-    invalid: str = ""  # the sentence that says which promise of the ledger this run broke
+    vectors: tuple[Vectors, ...]  # one per layer; empty if not recorded
+    logits: Tensor  # (T, vocabulary), fp32; (0, 0) if not recorded
+    invalid: str = ""  # which invariant of the ledger this run broke, as a sentence
 
     @property
     def last_of_prompt(self) -> Pass:
@@ -80,7 +77,7 @@ class Tape:
         return max((p for p in self.passes if p.phase == "prompt"), key=lambda p: p.stop)
 
     @property
-    def asked_in(self) -> Tensor:
+    def fed_in(self) -> Tensor:
         """(T,) int32: the pass that fed each token."""
         sizes = torch.tensor([p.stop - p.start for p in self.passes], device=self.left_at.device)
         steps = torch.arange(len(self.passes), dtype=torch.int32, device=self.left_at.device)
@@ -93,15 +90,12 @@ class Tape:
 
     def evicted_for(self, layer: int, head: int, queries: slice) -> Tensor:
         """(t, T) bool: earlier tokens that KV head ``head`` no longer shows to these query tokens."""
-        asked_in = self.asked_in[queries].unsqueeze(-1)
-        return self.unseen_from[layer, head] <= asked_in
+        fed_in = self.fed_in[queries].unsqueeze(-1)
+        return self.unseen_from[layer, head] <= fed_in
 
 
-# The watcher that records a `Tape`. It reads tensors and changes none.
-
-
-class Taping:
-    """Records the only row of a batch.
+class TapeRecorder:
+    """A watcher that records a batch of one row as a `Tape`. It changes no tensor.
 
     Memory for T tokens: 8 bytes per token, layer and KV head; with ``vectors`` queries, keys, values and outputs of
     all layers in the model's dtype; with ``logits`` T × vocabulary fp32. Everything stays on the model's device.
@@ -126,7 +120,7 @@ class Taping:
             whole = (work.keys.shape[1], work.batch.fed.shape[1])
             for gone in (self.unseen_from, self.left_at):
                 gone[work.index] = torch.full(whole, NEVER, dtype=torch.int32, device=work.keys.device)
-        self._lost(self.unseen_from[work.index], work.positions[0].masked_fill(~work.mask.newest[0], -1))
+        self._note_lost(self.unseen_from[work.index], work.positions[0].masked_fill(~work.mask.newest[0], -1))
         if self.vectors:
             chunk = work.query.shape[2]
             keys, values = (stored[0, :, -chunk:].clone() for stored in (work.keys, work.values))
@@ -136,7 +130,7 @@ class Taping:
 
     def evicted(self, work: LayerPass) -> None:
         """Which tokens are held now."""
-        self._lost(self.left_at[work.index], work.layer.slot_positions[0])
+        self._note_lost(self.left_at[work.index], work.layer.slot_positions[0])
 
     def predicted(self, batch: Batch, logits: Tensor) -> None:
         """The logits of the pass."""
@@ -160,37 +154,35 @@ class Taping:
         queries, keys, values, outputs = (torch.cat(parts, 1) for parts in zip(*self.chunks[layer], strict=True))
         return Vectors(queries, keys, values, outputs, *self.scale[layer])
 
-    def _lost(self, gone: Tensor, present: Tensor) -> None:
-        """Note this pass for tokens that were there and are no longer. ``present``: (H, n) positions, -1 = empty."""
+    def _note_lost(self, gone: Tensor, present: Tensor) -> None:
+        """Write this pass where a token has disappeared. ``present``: (H, n) positions, -1 = empty."""
         heads, length = gone.shape
-        there = torch.zeros(heads, length + 1, dtype=torch.bool, device=gone.device)
-        there.scatter_(1, torch.where(present >= 0, present, length).long(), True)
+        here = torch.zeros(heads, length + 1, dtype=torch.bool, device=gone.device)
+        here.scatter_(1, torch.where(present >= 0, present, length).long(), True)
         fed = torch.arange(length, device=gone.device) < self.passes[-1].stop
-        gone.masked_fill_(fed & ~there[:, :length] & (gone == NEVER), self.passes[-1].step)
+        gone.masked_fill_(fed & ~here[:, :length] & (gone == NEVER), self.passes[-1].step)
 
 
 def _stacked(by_layer: dict[int, Tensor]) -> Tensor:
     return torch.stack([by_layer[layer] for layer in sorted(by_layer)])
 
 
-# A run whose tokens are all given: the prompt in its regime, then tokens fed one by one as decode steps.
+class ForcedEngine(Engine):
+    """`Engine.perplexity` with a given continuation, so that eviction during decode is measured on the same tokens for
+    every policy.
 
-
-class Forced(Engine):
-    """`Engine.perplexity` with a continuation: eviction in decode is measured on tokens that are the same for all.
-
-    In the one-shot regime every prompt token is predicted before the only eviction; what eviction does shows in the
+    In the one-shot regime every prompt token is predicted before the only eviction, whose effect shows in the
     continuation alone.
     """
 
     @torch.inference_mode()
     def watch(self, row: Request, continuation: Sequence[int], prompting: Prompting) -> Ledger:
-        """Feed ``row.tokens``, then every token of ``continuation``; watchers see each pass and all its logits."""
+        """Feed ``row.tokens``, then ``continuation`` one token at a time; watchers see each pass and all its logits."""
         whole = replace(row, max_new_tokens=len(continuation))
         batch = self.new_batch([whole], prompting)
         with slots_enabled(self.model):
             self.look_ahead([whole], prompting).attach_to(batch)
-            self.read_prompts(batch, TokenLosses.of(1))  # who listens for losses asks for all logits
+            self.read_prompts(batch, TokenLosses.of(1))  # this collector asks for the logits of every pass
             for token in continuation:
                 self.step(batch, [[token]])
         (ledger,) = self.ledgers(batch)
@@ -200,14 +192,14 @@ class Forced(Engine):
 def follow(
     model: PreTrainedModel, row: Request, continuation: Sequence[int], prompting: Prompting, watchers: Sequence[Watcher]
 ) -> Ledger:
-    """One watched run. Raises `EngineError` or `PolicyError` before anything is computed."""
-    return Forced(model, watchers=watchers).watch(row, continuation, prompting)
+    """One teacher-forced run under watchers. Raises `EngineError` or `PolicyError` before anything is computed."""
+    return ForcedEngine(model, watchers=watchers).watch(row, continuation, prompting)
 
 
 def dense_continuation(
     model: PreTrainedModel, tokens: Sequence[int], new_tokens: int, eos: Sequence[int], prompting: Prompting
 ) -> list[int]:
-    """What the model says without eviction, at most ``new_tokens``: the tokens on which runs are compared."""
+    """The greedy answer without eviction, at most ``new_tokens``: the tokens on which runs are compared."""
     if not new_tokens:
         return []
     (outcome,) = Engine(model, eos).generate([Request(tokens, DENSE, 0, new_tokens)], prompting)
@@ -215,25 +207,23 @@ def dense_continuation(
     return outcome.tokens
 
 
-# What a diagnostic is computed from, and what it has to ask for.
-
-
 Need = Literal["vectors", "logits", "dense", "ranks"]
 
 
 @dataclass(frozen=True)
 class DiagnosticInput:
-    """The policy's run, the dense run of the same tokens (the policy's own where nothing needed another), and the
-    scores that were compared on the way."""
+    """``dense``: the run of the same tokens without eviction, or ``run`` itself if no diagnostic needs it. ``ranks``:
+    rows of `harness.analysis.ranking_diagnostics.RankWatcher`.
+    """
 
     run: Tape
     dense: Tape
-    ranks: RankWatcher
+    ranks: Sequence[tuple[object, ...]]
 
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """A tidy frame from the evidence, the short table that a terminal shows of it, and what must be recorded."""
+    """How to compute its tidy frame, how to shorten that for a terminal, and what must be recorded."""
 
     frame: Callable[[DiagnosticInput], pd.DataFrame]
     summary: Callable[[pd.DataFrame], pd.DataFrame]

@@ -1,4 +1,4 @@
-"""What tokens are as text, piece by piece, so that all pieces together are the text."""
+"""Diagnostics of tokens: which ones each head holds and until when, and how well they are predicted."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _UNFINISHED = "\ufffd"  # what a tokenizer shows for a character of which only s
 def pieces(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
     """The text that each token adds to that of the tokens before it, special tokens included.
 
-    A character of several tokens is the last one's; the others add "". A token alone may decode to another text than in
-    its place (word starts lose their space), so every one is read behind the piece before it, as text streamers do.
+    Together the pieces are the whole text. A character made of several tokens belongs to the last of them; the others
+    add "". A token alone may decode to other text than in its context (a word start loses its space), so each is
+    decoded together with the piece before it, as text streamers do.
     """
 
     def text(ids: Sequence[int]) -> str:
@@ -133,10 +134,10 @@ def overlap_summary(overlap: pd.DataFrame) -> pd.DataFrame:
     return layers
 
 
-# Survivors: when each head lets go of each token. The whole history of a cache, in one number per head and token.
+# Survivors: when each head evicts each token. The whole history of a cache, in one number per head and token.
 #
-# Source: K-VEC Figures 3 and 4 and KeyDiff Figure 4 show single moments of it. A token never returns once it has gone, so
-# the pass after which it is missing says all.
+# Source: K-VEC Figures 3 and 4 and KeyDiff Figure 4 show single moments of it. An evicted token never returns, so the
+# pass after which it is missing is enough.
 
 
 STAYS = -1  # in `left_at`: held after the last pass
@@ -150,7 +151,7 @@ def survivors_frame(evidence: DiagnosticInput) -> pd.DataFrame:
     layers, heads, fed = tape.left_at.shape
     left_at = tape.left_at.cpu()
     phases = pd.Categorical([p.phase for p in tape.passes], categories=["prompt", "decode"])
-    fed_in = tape.asked_in.cpu().long()
+    fed_in = tape.fed_in.cpu().long()
     places = torch.cartesian_prod(torch.arange(layers), torch.arange(heads), torch.arange(fed)).numpy()
     columns = {
         **{name: places[:, at].astype("int32") for at, name in enumerate(("layer", "head", "position"))},
@@ -171,8 +172,8 @@ def survivors_summary(survivors: pd.DataFrame) -> pd.DataFrame:
 
 # Prediction: what eviction does to the next-token distribution, on the same teacher-forced tokens.
 #
-# Source: CAOTE appendix D.2 (eviction error moves the logits) names no measure; ours are the Kullback-Leibler divergence
-# KL(dense ‖ policy) and the difference of the negative log likelihood (its perplexity tables).
+# Source: CAOTE appendix D.2 (eviction error moves the logits) names no measure; ours are the Kullback-Leibler
+# divergence KL(dense ‖ policy) and the difference of the negative log likelihood (its perplexity tables).
 
 
 ROWS_PER_TILE = 256  # tokens whose two distributions exist at one time
@@ -197,7 +198,7 @@ def prediction_frame(evidence: DiagnosticInput) -> pd.DataFrame:
         }
         parts.append(pd.DataFrame({name: column.cpu().numpy() for name, column in columns.items()}))
     whole = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["nll", "nll_dense", "kl", "agrees"])
-    steps = tape.asked_in[: len(truth)].cpu().numpy()
+    steps = tape.fed_in[: len(truth)].cpu().numpy()
     whole = whole.assign(
         step=steps,
         phase=[tape.passes[step].phase for step in steps],

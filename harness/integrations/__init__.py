@@ -1,0 +1,1 @@
+"""What ties a sweep to other programs: loggers (Weights & Biases) and lm-evaluation-harness."""

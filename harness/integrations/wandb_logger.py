@@ -1,24 +1,20 @@
-"""Carries letters to the process that talks with W&B, and never makes the sweep wait for it.
+"""Sends a sweep to Weights & Biases: one run for each group of cells whose scores may be compared.
 
-`send` puts a letter into a bounded queue and returns; a thread carries it to the process. What finds the queue full
-is dropped: that is progress, while W&B hangs. The process has a session of its own and its own deadline, so that it
-outlives neither a killed sweep nor a dead network for long.
+wandb's own service process writes the files and talks with the server, so that calls return at once. Two places can
+wait, and both have a limit: opening a run (`OPENING`), and the end of the sweep (``logger.wait``).
 """
 
 from __future__ import annotations
 
-import contextlib
+import importlib
 import importlib.util
-import json
 import os
-import queue
-import signal
-import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,142 +22,166 @@ import pandas as pd
 
 from harness.config.cell import Cell
 from harness.errors import UserError
-from harness.integrations.wandb_contents import WandbGroup, groups, letters
+from harness.integrations.wandb_contents import LinesPanel, RunContents, TablePanel, WandbGroup, groups, run_contents
 from harness.runner.plan import Job
 from harness.runner.usage import used_bytes
 from policies import nearest
 
-WAITING_LETTERS = 1000
-GRACE = 2.0  # seconds beside its own deadline before the process is ended
-
-
-class Courier:
-    """The parent's side. ``settings``: those of the logger and ``folder``, where files go."""
-
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self.wait = float(settings["wait"])
-        self.letters: queue.Queue[dict[str, Any] | None] = queue.Queue(WAITING_LETTERS)
-        self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("wandb_desk.py")), json.dumps(dict(settings))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,  # Ctrl-C is for the sweep
-        )
-        self.threads = [threading.Thread(target=work, daemon=True) for work in (self._carry, self._listen)]
-        for thread in self.threads:
-            thread.start()
-
-    def send(self, letter: dict[str, Any]) -> None:
-        """Returns at once."""
-        with contextlib.suppress(queue.Full):
-            self.letters.put_nowait(letter)
-
-    def close(self) -> None:
-        """The last letter. Returns when the process has ended, after ``wait`` seconds and a few at the latest."""
-        end = time.monotonic() + self.wait + GRACE
-        with contextlib.suppress(queue.Full):
-            self.letters.put({"what": "close"}, timeout=self.wait)
-            self.letters.put(None, timeout=max(0.0, end - time.monotonic()))
-        try:
-            self.process.wait(max(0.0, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            with contextlib.suppress(subprocess.TimeoutExpired):  # a killed process is there until it is taken down
-                self.process.wait(GRACE)
-            print(f"W&B did not end within {self.wait:g} s and was stopped; the rows are not touched.", file=sys.stderr)
-        for thread in self.threads:
-            thread.join(GRACE)
-
-    def _carry(self) -> None:
-        assert self.process.stdin is not None
-        with contextlib.suppress(OSError, ValueError), self.process.stdin as pipe:  # it has ended, and said why
-            while (letter := self.letters.get()) is not None:
-                pipe.write(json.dumps(letter) + "\n")
-                pipe.flush()
-
-    def _listen(self) -> None:
-        """What the process has to say to the person, each sentence once."""
-        assert self.process.stdout is not None
-        said: set[str] = set()
-        for line in self.process.stdout:
-            if line not in said:
-                print(line.rstrip("\n"), file=sys.stderr)
-            said.add(line)
-
-
-# From the events of a sweep to letters for W&B. Everything slow happens in the courier's process.
-
-
-MODES = ("offline", "online", "disabled")
+MODES = ("offline", "online")
+OPENING = 5.0  # seconds that a server has to answer when a run is opened
 
 
 class WandbLogger:
-    """One W&B run per group of cells: configuration, progress, and at the end curves, heatmaps and the result table.
+    """Configuration and progress of every group of cells, and at the end curves, heatmaps and the result table.
 
     Its settings are those of ``conf/logger/wandb.yaml``; files go to ``<results_dir>/wandb``. Raises `UserError` for
     settings that do not exist, and where wandb is not installed.
     """
 
     def __init__(self, settings: Mapping[str, Any], results_dir: Path, report: str) -> None:
-        mode, wait = settings["mode"], settings["wait"]
-        if mode not in MODES:
-            raise UserError(f"logger.mode={mode} is no mode of W&B. {nearest(str(mode), MODES)}")
-        if not isinstance(wait, int | float) or wait <= 0:
-            raise UserError(f"logger.wait={wait} is no time: give the seconds that the end of a sweep may wait.")
+        self.mode, self.wait = settings["mode"], settings["wait"]
+        if self.mode not in MODES:
+            raise UserError(f"logger.mode={self.mode} is no mode of W&B. {nearest(str(self.mode), MODES)}")
+        if not isinstance(self.wait, int | float) or self.wait <= 0:
+            raise UserError(f"logger.wait={self.wait} is no time: give the seconds that the end of a sweep may wait.")
         if not _installed():
             raise UserError("logger=wandb needs the package wandb: pip install -e '.[wandb]', or logger=none.")
-        self.settings = {**settings, "group": settings["group"] or report, "folder": str(results_dir.absolute())}
-        self.groups: dict[str, WandbGroup] = {}
-        self.of_cell: dict[str, str] = {}
-        self.samples: Counter[str] = Counter()
-        self.tokens: Counter[str] = Counter()
-        self.courier: Courier | None = None
+        self.settings = {**settings, "group": settings["group"] or report}
+        self.folder = results_dir.absolute()
+        self.groups: list[WandbGroup] = []
+        self.runs: list[Any] = []  # wandb.Run, one for each group
+        self.of_cell: dict[str, int] = {}  # number of the group by cell id
+        self.samples: Counter[int] = Counter()
+        self.tokens: Counter[int] = Counter()
         self.since = 0.0
 
     def started(self, cells: Sequence[Cell]) -> None:
-        """Open the runs, in a process of their own."""
+        """Open the runs; all offline from the first whose server does not answer."""
         self.since = time.perf_counter()
-        self.courier = Courier(self.settings)
-        for number, group in enumerate(groups(cells)):
-            key = str(number)
-            self.groups[key] = group
-            self.of_cell |= dict.fromkeys((cell.id for cell in group.cells), key)
-            self.courier.send({"what": "open", "run": key, "name": group.name, "config": group.config()})
+        self.groups = groups(cells)
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # offline is offline
+        os.environ.setdefault("WANDB_DATA_DIR", str(self.folder / "wandb"))
+        for number, group in enumerate(self.groups):
+            self.of_cell |= dict.fromkeys((cell.id for cell in group.cells), number)
+            self.runs.append(self._open(group))
+            os.environ.pop("WANDB_RUN_ID", None)  # the first run takes the place that a W&B sweep gave to this process
 
     def progress(self, jobs: Sequence[Job]) -> None:
         """Samples and tokens so far, in every run that these jobs belong to."""
-        touched = {self.of_cell[job.cell.id] for job in jobs}
         for job in jobs:
-            key = self.of_cell[job.cell.id]
-            self.samples[key] += 1
-            self.tokens[key] += sum(row.total_tokens for row in job.rows)
+            number = self.of_cell[job.cell.id]
+            self.samples[number] += 1
+            self.tokens[number] += sum(row.total_tokens for row in job.rows)
         seconds = time.perf_counter() - self.since
-        for key in sorted(touched):
-            values = {
-                "progress/samples": self.samples[key],
-                "progress/tokens": self.tokens[key],
-                "progress/seconds": seconds,
-                "progress/tokens_per_second": self.tokens[key] / max(seconds, 1e-9),
-                "progress/memory_gib": used_bytes() / 2**30,
-            }
-            self._send({"what": "log", "run": key, "values": values})
+        for number in {self.of_cell[job.cell.id] for job in jobs}:
+            self.runs[number].log(
+                {
+                    "progress/samples": self.samples[number],
+                    "progress/tokens": self.tokens[number],
+                    "progress/seconds": seconds,
+                    "progress/tokens_per_second": self.tokens[number] / max(seconds, 1e-9),
+                    "progress/memory_gib": used_bytes() / 2**30,
+                }
+            )
 
     def finished(self, rows: pd.DataFrame) -> None:
-        """The pages of all runs; returns when W&B has them, and after ``wait`` seconds whatever happens."""
-        for key, group in self.groups.items():
-            for letter in letters(group.rows_of(rows)):
-                self._send({**letter, "run": key})
-        if self.courier:
-            self.courier.close()
+        """The pages of all runs, then their end. Returns after ``logger.wait`` seconds, whatever W&B does by then."""
+        contents = [run_contents(group.rows_of(rows)) for group in self.groups]
+        failures: list[Exception] = []
 
-    def _send(self, letter: dict[str, Any]) -> None:
-        if self.courier:
-            self.courier.send(letter)
+        def send() -> None:
+            try:
+                for run, content in zip(self.runs, contents, strict=True):
+                    if content:
+                        self._log(run, content)
+                with ThreadPoolExecutor(max(1, len(self.runs))) as pool:  # a server that is silent is waited for once
+                    list(pool.map(lambda run: run.finish(exit_code=0), self.runs))
+            except Exception as error:
+                failures.append(error)
+
+        sender = threading.Thread(target=send, name="wandb", daemon=True)
+        sender.start()
+        sender.join(self.wait)
+        if sender.is_alive() or (failures and self.mode == "online"):
+            reason = f": {_first_line(failures[0])}" if failures else f" within {self.wait:g} s"
+            print(
+                f"W&B did not take everything{reason}. Nothing is lost: run the same command with logger.mode=offline; "
+                "it computes nothing again and writes the pages for wandb sync.",
+                file=sys.stderr,
+            )
+        elif failures:
+            raise failures[0]
+        self._say_where()
+
+    def _open(self, group: WandbGroup) -> Any:
+        if self.mode == "online":
+            try:
+                return self._init(group)
+            except Exception as error:  # no key, no network, no answer: offline needs none of them
+                self.mode = "offline"
+                print(f"W&B cannot be reached ({_first_line(error)}): runs are kept offline.", file=sys.stderr)
+        return self._init(group)
+
+    def _init(self, group: WandbGroup) -> Any:
+        wandb = importlib.import_module("wandb")
+        return wandb.init(
+            mode=self.mode,
+            name=group.name,
+            config=group.config(),
+            project=self.settings["project"],
+            entity=self.settings["entity"],
+            group=self.settings["group"],
+            tags=self.settings["tags"],
+            dir=str(self.folder),
+            settings=wandb.Settings(
+                silent=True,
+                console="off",
+                init_timeout=OPENING,
+                login_timeout=OPENING,
+                finish_timeout=self.wait,
+                disable_git=True,  # the cells hold their provenance
+                disable_code=True,
+                x_disable_stats=True,
+                reinit="create_new",  # several runs are open at once
+            ),
+        )
+
+    def _log(self, run: Any, contents: RunContents) -> None:
+        wandb = importlib.import_module("wandb")
+        run.summary.update(contents.summary)
+        run.log({"results": _table(wandb, contents.results)})
+        for name, panel in contents.panels.items():
+            if isinstance(panel, TablePanel):
+                run.log({name: _table(wandb, panel)})
+            elif isinstance(panel, LinesPanel):
+                chart = wandb.plot.line_series(panel.xs, panel.ys, panel.keys, title=panel.title, xname=panel.xname)
+                run.log({name: chart})
+            else:
+                run.log({name: wandb.Html(panel)})
+        artifact = wandb.Artifact(f"results-{run.id}", "results")
+        artifact.add(_table(wandb, contents.results), "results")
+        run.log_artifact(artifact)
+
+    def _say_where(self) -> None:
+        """Where the runs are, and the command that uploads those that were kept offline."""
+        offline = [Path(run.settings.sync_dir) for run in self.runs if run.settings.mode != "online"]
+        for run in self.runs:
+            if run.settings.mode == "online":
+                print(f"W&B:    {run.url}", file=sys.stderr)
+        if offline:
+            folders = " ".join(map(str, offline)) if len(offline) < 3 else f"{offline[0].parent}/offline-run-*"
+            print(f"W&B:    kept offline, {len(offline)} in all; to upload: wandb sync {folders}", file=sys.stderr)
+
+
+def _table(wandb: Any, panel: TablePanel) -> Any:
+    return wandb.Table(columns=list(panel.columns), data=panel.data)
 
 
 def _installed() -> bool:
-    """Whether there is a package wandb; a folder of that name, as W&B itself makes them, is none."""
+    """Whether there is a package wandb. W&B's own folder of runs has the same name and is none."""
     spec = importlib.util.find_spec("wandb")
     return spec is not None and spec.origin is not None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

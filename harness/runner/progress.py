@@ -1,4 +1,4 @@
-"""How far a run is, and how people see it: a bar in a terminal or a notebook, lines in a log file.
+"""How far a run is, and how that is shown: a bar in a terminal or a notebook, lines in a log file.
 
 `Progress` follows the batches of this process. `watch_progress` follows workers in other processes: it reads the
 results folder, which is all that they share.

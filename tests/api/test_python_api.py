@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tqdm.notebook import tqdm as tqdm_notebook
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from harness.api.compare import compare
@@ -237,21 +238,22 @@ def test_what_cannot_be_generated_is_refused_in_a_sentence(own, asked, sentence)
 
 def test_in_a_notebook_the_bar_is_one_line_that_goes_when_the_work_is_done(monkeypatch):
     shown = []
-
-    class Place:
-        def update(self, what):
-            shown.append(what._repr_html_())
-
-    monkeypatch.setattr("IPython.display.display", lambda what, display_id: Place())
-    monkeypatch.setattr("harness.runner.progress.BETWEEN", 0.0)
+    monkeypatch.setattr("tqdm.auto.tqdm", tqdm_notebook)
+    monkeypatch.setattr("tqdm.notebook.display", shown.append)
     monkeypatch.setattr(terminal.console, "is_jupyter", True)
     progress = Progress()
     assert isinstance(progress.bar, NotebookBar)
     with progress.over(1000):
-        progress.say("niah: <3 rows>")
+        progress.bar.bar.mininterval = 0
         progress.fed(250)
-    assert "25%" in shown[-2]
-    assert "tokens/s" in shown[-2]
-    assert "left" in shown[-2]
-    assert "niah: &lt;3 rows&gt;" in shown[-2]
-    assert shown[-1] == ""
+        progress.say("niah: <3 rows>")
+        progress.fed(0)
+        (line,) = shown
+        share, bar, facts = (each.value for each in line.children)
+        facts = facts.replace("\u2007", " ")  # as wide as a digit: what tqdm draws for a space
+        assert share.strip("\u2007") == "25%"
+        assert bar == 250
+        assert "tokens/s" in facts
+        assert "left" in facts
+        assert "niah: &lt;3 rows&gt;" in facts
+    assert line.comm is None  # closed: its place is empty

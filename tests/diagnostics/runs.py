@@ -9,7 +9,7 @@ from engine.presets import policy as preset
 from engine.tiny import prompt, tiny_model
 
 from harness.analysis.diagnostics import diagnose
-from harness.analysis.recording import Tape, Taping, follow
+from harness.analysis.recording import Tape, TapeRecorder, follow
 from harness.engine.requests import Prompting, Request
 from policies import DENSE, Policy, build
 
@@ -29,11 +29,11 @@ def policy(name: str) -> Policy:
 def tape(name: str, budget: int, prompting: Prompting = BLOCKS, continuation=(), kind: str = "llama") -> Tape:
     """Everything recorded of one run."""
     chosen, tokens = policy(name), prompt(LENGTH)
-    taping = Taping(vectors=True, logits=True)
+    recorder = TapeRecorder(vectors=True, logits=True)
     row = Request(tokens, chosen, 0 if chosen.is_dense else budget)
     with torch.inference_mode():
-        ledger = follow(model(kind), row, continuation, prompting, [taping])
-        return taping.tape([*tokens, *continuation], len(tokens), ledger.invalid)
+        ledger = follow(model(kind), row, continuation, prompting, [recorder])
+        return recorder.tape([*tokens, *continuation], len(tokens), ledger.invalid)
 
 
 def frames(name: str, budget: int, *what: str, prompting: Prompting = BLOCKS, continuation=(), kind: str = "llama"):

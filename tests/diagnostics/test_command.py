@@ -1,4 +1,4 @@
-"""``python -m harness.runner.diagnostic_runs``: frames on disk, short tables, and bad input in one sentence."""
+"""``python -m harness diagnose``: frames on disk, short tables, and bad input in one sentence."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from diagnostics.runs import BLOCKS, LENGTH, model, policy, tape
 from engine.tiny import prompt
 
 from harness.analysis.ranking_diagnostics import RankWatcher
-from harness.analysis.recording import Taping, follow
+from harness.analysis.recording import TapeRecorder, follow
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request, reason_against
 
@@ -36,11 +36,11 @@ class Positions:
 
 @pytest.mark.parametrize(("name", "feed"), DEFINED, ids=str)
 def test_it_holds_what_the_cache_holds(name, feed):
-    watcher, taping = Positions(), Taping(vectors=False, logits=False)
+    watcher, recorder = Positions(), TapeRecorder(vectors=False, logits=False)
     row = Request(prompt(LENGTH), policy(name), 34)
     with torch.inference_mode():
-        follow(model(), row, [3, 4, 5], feed, [watcher, taping])
-    recorded = taping.tape([*row.tokens, 3, 4, 5], LENGTH, "")
+        follow(model(), row, [3, 4, 5], feed, [watcher, recorder])
+    recorded = recorder.tape([*row.tokens, 3, 4, 5], LENGTH, "")
     for moment in recorded.passes:
         held = recorded.held_after(moment)
         for (step, layer, head), wanted in watcher.held.items():
@@ -64,12 +64,12 @@ def test_attention_over_what_it_says_was_seen_gives_the_recorded_output(name, ki
 
 
 def test_watching_changes_no_output():
-    watchers = [Taping(vectors=True, logits=True), RankWatcher()]
+    watchers = [TapeRecorder(vectors=True, logits=True), RankWatcher()]
     row = Request(prompt(LENGTH), policy("caote_h2o"), 12, 6)
     plain = Engine(model()).generate([row], BLOCKS)
     assert Engine(model(), watchers=watchers).generate([row], BLOCKS) == plain
     assert watchers[1].rows
-    watched = Engine(model(), watchers=[Taping(vectors=True, logits=True)]).perplexity([row], BLOCKS)
+    watched = Engine(model(), watchers=[TapeRecorder(vectors=True, logits=True)]).perplexity([row], BLOCKS)
     assert watched == Engine(model()).perplexity([row], BLOCKS)
 
 

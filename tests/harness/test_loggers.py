@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from harness.cli import main
 from harness.config.experiments import CONF
 from harness.errors import UserError
-from harness.integrations.loggers import Guarded, Silent, logger_of
+from harness.integrations.loggers import GuardedLogger, NoLogger, logger_of
 from harness.store.loading import load_rows
 
 SMALL = ["task.lengths=[192]", "task.repeats=1", "task.depths=[20,80]", "block_size=32", "references=[]"]
@@ -57,7 +57,7 @@ def swept(monkeypatch, tmp_path):
     """Run a small sweep with this logger; the rows."""
 
     def run(logger):
-        monkeypatch.setattr("harness.runner.sweep.logger_of", lambda *_: logger)
+        monkeypatch.setattr("harness.cli.run.logger_of", lambda *_: logger)
         monkeypatch.setattr(sys, "argv", ["harness", "policy=sink", "budget=48", *SMALL, f"results_dir={tmp_path}"])
         main.main()
         return load_rows(tmp_path)
@@ -77,20 +77,20 @@ def test_a_logger_hears_of_every_cell_every_sample_and_all_rows(swept):
 
 def test_a_logger_that_fails_is_named_once_and_costs_no_row(swept, capsys):
     broken = Broken()
-    assert len(swept(Guarded(broken))) == 2
+    assert len(swept(GuardedLogger(broken))) == 2
     assert broken.calls == 1
     assert capsys.readouterr().err.count("The logger stopped (RuntimeError: no such luck)") == 1
 
 
 def test_by_default_nobody_is_told(tmp_path):
-    assert isinstance(logger_of(settings(), tmp_path, "latest"), Silent)
-    assert isinstance(logger_of(settings("logger=wandb", "logger.mode=disabled"), tmp_path, "latest"), Silent)
+    assert isinstance(logger_of(settings(), tmp_path, "latest"), NoLogger)
 
 
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
         (["logger=wandb", "logger.mode=onlin"], "logger.mode=onlin is no mode of W&B.*online"),
+        (["logger=wandb", "logger.mode=disabled"], "logger.mode=disabled is no mode of W&B"),
         (["logger=wandb", "logger.wait=0"], "logger.wait=0 is no time"),
         (["logger.name=wand"], "no logger called 'wand'.*wandb"),
     ],

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from harness.cli import main
-from harness.report.rows import checked
+from harness.report.rows import checked_rows
 from harness.report.summary import summary_table
 from harness.store.loading import load_rows
 
@@ -96,7 +96,7 @@ def test_the_figure_with_intervals_is_a_page_of_its_own(run):
 
 
 def test_heatmaps_have_a_place_for_every_length_and_depth(run, swept):
-    rows = checked(load_rows(swept))
+    rows = checked_rows(load_rows(swept))
     table = run.table("heatmap_table/string_match")
     assert {(line["length"], line["depth"]) for line in table} == {(n, d) for n in (192, 256) for d in (20, 80)}
     assert sum(line["n"] for line in table) == len(rows)
