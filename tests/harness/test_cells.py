@@ -72,15 +72,13 @@ def edited(monkeypatch, file: str) -> None:
     )
 
 
-SAMPLES = ["asking", "continuations", "prompts", "rows", "stopping", "wording"]
-
-
 @pytest.mark.parametrize(
     "file",
     [
-        *(f"harness/samples/{name}.py" for name in SAMPLES), "harness/config/budget.py", "harness/config/model.py",
-        "harness/engine/engine.py", "policies/keydiff.py", "policies/scorer.py", "policies/selection.py",
-        "policies/view.py", "tasks/niah.py", "tasks/haystack.py", "tasks/base.py",
+        "harness/runner/samples.py", "harness/config/budget.py", "harness/config/model.py",
+        "harness/engine/engine.py", "harness/engine/batch/evict.py", "harness/engine/decode/decode_batch.py",
+        "policies/keydiff.py", "policies/policy.py", "policies/scorer.py", "policies/selection.py", "policies/view.py",
+        "tasks/niah.py", "tasks/haystack.py", "tasks/base.py",
     ],
 )  # fmt: skip
 def test_code_between_configuration_and_rows_changes_the_cell(monkeypatch, file):
@@ -111,8 +109,9 @@ def test_two_versions_of_a_policy_are_two_cells_and_other_policies_stay(monkeypa
 
 
 def test_every_module_of_policies_that_the_engine_uses_is_part_of_every_cell():
-    engine = sorted((source_code.ROOT / "harness/engine").glob("*.py"))
-    used = {name for file in engine for name in source_code.imported_modules(f"harness.engine.{file.stem}")}
+    engine = sorted((source_code.ROOT / "harness/engine").rglob("*.py"))
+    modules = {".".join(file.relative_to(source_code.ROOT).with_suffix("").parts) for file in engine}
+    used = {name for module in modules for name in source_code.imported_modules(module.removesuffix(".__init__"))}
     files = {f"{name.replace('.', '/')}.py" for name in used if name.startswith("policies.")}
     assert files
     assert files <= set(cell("policy=window").code["policy"])
