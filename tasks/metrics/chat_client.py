@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 from tasks.base import TaskError, whole
 
 OPENAI = "https://api.openai.com/v1"
-_LONGEST_WAIT = 60.0  # seconds
-_TRANSIENT = frozenset({408, 409, 425, 429})  # HTTP statuses below 500 that another attempt may mend
+_TRANSIENT = frozenset({408, 409, 429})  # HTTP statuses below 500 after which openai tries again
 
 
 class UnansweredError(Exception):
-    """No answer was to be had. The message says why, and what to do."""
+    """There is no answer. The message says why, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -91,33 +87,29 @@ class ChatUsage:
         )
 
 
-class _StayHere(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the key to another host."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 @dataclass
 class ChatClient:
-    """Asks an endpoint, patiently, and never the same question twice.
+    """Asks an endpoint through the package openai, and never the same question twice.
 
     An answer is found again by URL, model, prompt, temperature and length, in ``cache/<2 digits>/<digest>.json``. Even
     with a temperature above 0 it is therefore one draw for good: delete the file for another one. Cached answers need
-    neither key nor network.
+    no package, key or network.
     """
 
     endpoint: Endpoint
     cache: Path
-    sleep: Callable[[float], None] = time.sleep
     usage: ChatUsage = field(default_factory=ChatUsage)
 
-    def ask(self, prompt: str, max_tokens: int, temperature: float) -> str:
-        """The text of the answer, empty where the model declines to give any.
+    def check(self) -> None:
+        """Raise `UnansweredError` if a new question cannot be asked: the package openai or the key is missing."""
+        _openai()
+        self.endpoint.key()
 
-        Attempts are repeated after 429, 5xx, timeouts, broken connections and answers that are not what the
-        protocol says, after 1, 2, 4, ... seconds or what ``Retry-After`` asks for.
-        Raises `UnansweredError` with the last reason.
+    def ask(self, prompt: str, max_tokens: int, temperature: float) -> str:
+        """The text of the answer, empty if the model declines to give any.
+
+        openai repeats attempts after 429, 5xx, timeouts, broken connections and answers that are no chat completion,
+        with growing pauses or after what ``Retry-After`` asks for. Raises `UnansweredError` with the last reason.
         """
         request = {
             "model": self.endpoint.model,
@@ -131,7 +123,7 @@ class ChatClient:
         if kept is not None:
             self.usage.cached += 1
             return kept
-        answer = self._fetch(request, self.endpoint.key())
+        answer = self._fetch(request)
         text = _text(answer)
         self._count(answer.get("usage"))
         _keep(file, {"url": self.endpoint.base_url, "request": request, "text": text, "usage": answer.get("usage")})
@@ -142,39 +134,36 @@ class ChatClient:
         digest = hashlib.sha256(content.encode()).hexdigest()
         return self.cache / digest[:2] / f"{digest}.json"
 
-    def _fetch(self, request: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-        for attempt in range(self.endpoint.attempts):
-            try:
-                return self._once(request, key)
-            except _TransientError as error:
-                failure = error
-            if attempt + 1 < self.endpoint.attempts:
-                self.usage.retries += 1
-                self.sleep(min(failure.wait or 2.0**attempt, _LONGEST_WAIT))
-        raise UnansweredError(
-            f"{self.endpoint.base_url} gave no answer in {self.endpoint.attempts} attempts, at last: {failure}"
+    def _fetch(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        openai, endpoint, key = _openai(), self.endpoint, self.endpoint.key()
+        attempts: list[Any] = []
+        client = openai.OpenAI(
+            base_url=endpoint.base_url,
+            api_key=key or "none",
+            timeout=endpoint.timeout,
+            max_retries=endpoint.attempts - 1,
+            http_client=openai.DefaultHttpxClient(
+                follow_redirects=False,  # a redirect would carry the key to another host
+                event_hooks={"request": [attempts.append], "response": [_check_completion]},
+            ),
         )
-
-    def _once(self, request: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-        url = f"{self.endpoint.base_url.rstrip('/')}/chat/completions"
-        post = urllib.request.Request(url, json.dumps(request).encode(), headers, method="POST")
         try:
-            with urllib.request.build_opener(_StayHere).open(post, timeout=self.endpoint.timeout) as response:
-                answer = json.loads(response.read())
-                _text(answer)
-                return answer  # type: ignore[no-any-return]
-        except urllib.error.HTTPError as error:
-            reason = f"HTTP {error.code} {error.reason}: {_said(error)}"
-            if error.code not in _TRANSIENT and error.code < 500:
-                raise UnansweredError(
-                    f"{self.endpoint.base_url} refuses model {self.endpoint.model}: {reason}"
-                ) from error
-            raise _TransientError(reason, _seconds(error.headers.get("Retry-After"))) from error
-        except (OSError, HTTPException) as error:  # unreachable, broken off, timed out
-            raise _TransientError(f"{error or type(error).__name__}") from error
-        except (ValueError, LookupError, TypeError) as error:
-            raise _TransientError("an answer that is not a chat completion") from error
+            with client:
+                chat = client.chat.completions.with_raw_response
+                reply = chat.create(**_sendable(request), extra_headers={} if key else {"Authorization": openai.Omit()})
+                answer: Mapping[str, Any] = reply.http_response.json()
+                return answer
+        except openai.APIStatusError as error:
+            text = " ".join(error.response.text[:500].split())
+            reason = f"HTTP {error.status_code} {error.response.reason_phrase}: {text}"
+            if error.status_code not in _TRANSIENT and error.status_code < 500:
+                raise UnansweredError(f"{endpoint.base_url} refuses model {endpoint.model}: {reason}") from error
+        except openai.APIConnectionError as error:  # unreachable, broken off, timed out
+            cause = error.__cause__ or error
+            reason = str(cause) or type(cause).__name__
+        finally:
+            self.usage.retries += max(0, len(attempts) - 1)
+        raise UnansweredError(f"{endpoint.base_url} gave no answer in {len(attempts)} attempts, at last: {reason}")
 
     def _count(self, tokens: Any) -> None:
         self.usage.calls += 1
@@ -187,27 +176,34 @@ class ChatClient:
         self.usage.completion_tokens += completion
 
 
-class _TransientError(Exception):
-    def __init__(self, reason: str, wait: float = 0.0) -> None:
-        super().__init__(reason)
-        self.wait = wait  # seconds that the endpoint asks for
+def _openai() -> Any:
+    """The package, imported when a question is asked. Raises `UnansweredError` if it is missing."""
+    try:
+        return importlib.import_module("openai")
+    except ImportError as error:
+        raise UnansweredError("it needs the package openai: pip install -e '.[judge]'") from error
+
+
+def _check_completion(response: Any) -> None:
+    """Called by the HTTP client for every response. A success that holds no chat completion, as from a proxy's page,
+    becomes a 502, after which openai tries again.
+    """
+    if response.is_success:
+        response.read()
+        try:
+            _text(response.json())
+        except (ValueError, LookupError, TypeError):
+            response.status_code, response.extensions["reason_phrase"] = 502, b"not a chat completion"
+
+
+def _sendable(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Without halves of surrogate pairs, which models do produce and UTF-8 does not know."""
+    messages = [{**each, "content": each["content"].encode(errors="replace").decode()} for each in request["messages"]]
+    return {**request, "messages": messages}
 
 
 def _text(answer: Mapping[str, Any]) -> str:
     return str(answer["choices"][0]["message"]["content"] or "")
-
-
-def _said(error: urllib.error.HTTPError) -> str:
-    """The start of what came with an error, on one line."""
-    try:
-        with error:
-            return " ".join(error.read(500).decode(errors="replace").split())
-    except (OSError, HTTPException):
-        return "(broken off)"
-
-
-def _seconds(header: str | None) -> float:
-    return float(header) if header and header.isdecimal() else 0.0
 
 
 def _kept(file: Path) -> str | None:

@@ -67,7 +67,7 @@ class Judge:
     def skipped(self) -> JudgeSkipped | None:
         """Why only cached scores can be had, None where all can: to be reported before a run."""
         try:
-            self.client.endpoint.key()
+            self.client.check()
         except UnansweredError as error:
             return JudgeSkipped(f"The LLM judge is skipped: {error}.")
         return None

@@ -124,10 +124,8 @@ def test_a_sweep_that_is_killed_leaves_an_offline_run_that_can_be_read(tmp_path,
 
 def test_the_run_of_a_sweep_that_is_interrupted_ends_as_failed(tmp_path, environment):
     environment.setenv("PYTHONPATH", f"{CONF.parent}:{CONF.parent / 'tests'}")
-    words = (
-        f"from wandb_logger.test_failures import Path, logged; logged(Path({str(tmp_path)!r})); raise KeyboardInterrupt"
-    )
-    sweep = subprocess.run([sys.executable, "-c", words], capture_output=True)
+    script = "import sys, wandb_logger.test_failures as t; t.logged(t.Path(sys.argv[1])); raise KeyboardInterrupt"
+    sweep = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True)
     assert b"KeyboardInterrupt" in sweep.stderr
     readable(tmp_path, exit_code=255)
 

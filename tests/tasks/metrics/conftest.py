@@ -127,12 +127,15 @@ def stub():
 
 
 @pytest.fixture
-def slept():
-    return []
+def slept(monkeypatch):
+    """The pauses between attempts, in seconds; nobody waits for them."""
+    pauses = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    return pauses
 
 
 @pytest.fixture
 def client(stub, slept, tmp_path, monkeypatch):
     monkeypatch.setenv("TEST_JUDGE_KEY", "not-a-real-key-27")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    return ChatClient(Endpoint("gpt-test", stub.url, "TEST_JUDGE_KEY", timeout=30.0), tmp_path / "cache", slept.append)
+    return ChatClient(Endpoint("gpt-test", stub.url, "TEST_JUDGE_KEY", timeout=30.0), tmp_path / "cache")

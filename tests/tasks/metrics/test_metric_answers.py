@@ -8,7 +8,6 @@ import pytest
 
 from tasks import TaskError
 from tasks.base import import_package
-from tasks.metrics import overlap as needle
 from tasks.metrics.answers import (
     best_subspan_em,
     exact_match,
@@ -19,7 +18,7 @@ from tasks.metrics.answers import (
     string_match_all,
     string_match_part,
 )
-from tasks.metrics.overlap import self_bleu
+from tasks.metrics.overlap import contains_phrase, rouge1_f, rouge1_recall, self_bleu, word_overlap
 
 FOLDER = Path(__file__).parents[1] / "micro_examples"
 MIDDLE = json.loads((FOLDER / "lost_in_the_middle.json").read_text(encoding="utf-8"))
@@ -93,17 +92,17 @@ def test_gsm8k_is_flexible_as_lm_eval_is(english):
 @pytest.mark.parametrize("case", NEEDLE["cases"], ids=str)
 def test_worked_examples_of_needle_scores(case):
     meta, response = NEEDLE["_meta"], case["response"]
-    recall = needle.rouge1_recall(response, meta["reference_for_recall"])
+    recall = rouge1_recall(response, meta["reference_for_recall"])
     assert 100 * recall == pytest.approx(case["retrieval_head_rouge1_recall_x100"], abs=1e-9)
-    f = needle.rouge1_f(response, meta["reference_for_f"])
+    f = rouge1_f(response, meta["reference_for_f"])
     assert 10 * f == pytest.approx(case["pyramidkv_rouge1_f_x10"], abs=1e-9)
-    overlap = needle.word_overlap(response, meta["words_for_overlap"])
+    overlap = word_overlap(response, meta["words_for_overlap"])
     assert overlap == pytest.approx(case["headkv_unique_word_overlap"], abs=1e-9)
 
 
 def test_a_needle_is_contained_in_any_case():
-    assert needle.contains_phrase("You should EAT a Sandwich.", " eat a sandwich\n") == 1.0
-    assert needle.contains_phrase("You should eat a  sandwich.", "eat a sandwich") == 0.0
+    assert contains_phrase("You should EAT a Sandwich.", " eat a sandwich\n") == 1.0
+    assert contains_phrase("You should eat a  sandwich.", "eat a sandwich") == 0.0
 
 
 @pytest.mark.parametrize("case", SELF_BLEU, ids=lambda case: case["note"])

@@ -1,5 +1,7 @@
 """How often a chat endpoint is asked, what is kept, and what it cost."""
 
+import sys
+
 import pytest
 
 from tasks import TaskError
@@ -7,6 +9,7 @@ from tasks.metrics.chat_client import OPENAI, ChatClient, Endpoint
 from tasks.metrics.judge import Judge, JudgeScores, JudgeSkipped
 
 KEY = "TEST_JUDGE_KEY"
+KEPT = "35989ad45357627ba7f74734a829170d2563188eabf4e4c2fa475c7786d04538"  # of the question below
 SECRET = "not-a-real-key-27"
 GOOD = "coherent: 4\nfaithful: 3\nhelpful: 5"
 
@@ -31,22 +34,46 @@ def judged(client, join="fixed", labels=("four",)):
 def test_passing_failures_are_tried_again(client, stub, slept, failure):
     stub.script = [failure, failure, stub.completion("4"), stub.completion(GOOD)]
     assert isinstance(judged(client), JudgeScores)
-    assert slept == [1.0, 2.0]
+    first, second = slept
+    assert 0 < first < second
     assert (client.usage.calls, client.usage.retries) == (2, 2)
 
 
 def test_silence_is_a_passing_failure_too(client, stub, slept):
     stub.script = ["hang", stub.completion("4"), stub.completion(GOOD)]
-    hasty = ChatClient(Endpoint("gpt-test", stub.url, KEY, timeout=2.0), client.cache, slept.append)
+    hasty = ChatClient(Endpoint("gpt-test", stub.url, KEY, timeout=2.0), client.cache)
     assert isinstance(judged(hasty), JudgeScores)
-    assert slept == [1.0]
+    assert len(slept) == 1
 
 
 def test_the_endpoint_may_say_how_long_to_wait(client, stub, slept):
-    stub.script = [(429, {}, ("Retry-After", "17")), (429, {}, ("Retry-After", "9999"))]
-    stub.script += [stub.completion("4"), stub.completion(GOOD)]
+    stub.script = [(429, {}, ("Retry-After", "17")), stub.completion("4"), stub.completion(GOOD)]
     judged(client)
-    assert slept == [17.0, 60.0]
+    assert slept == [17.0]
+
+
+def test_an_endpoint_that_is_away_for_hours_is_not_waited_for(client, stub, slept):
+    stub.script = [(429, {"error": "come back tomorrow"}, ("Retry-After", "9999"))]
+    skipped = judged(client)
+    assert isinstance(skipped, JudgeSkipped)
+    assert "gave no answer in 1 attempts, at last: HTTP 429" in skipped.reason
+    assert slept == []
+
+
+def test_attempts_are_as_many_as_asked_for(client, stub, slept):
+    stub.script = [(503, b"busy")] * 3
+    thrice = ChatClient(Endpoint("gpt-test", stub.url, KEY, attempts=3), client.cache)
+    assert "gave no answer in 3 attempts, at last: HTTP 503 Service Unavailable: busy" in judged(thrice).reason
+    assert (len(stub.asked), len(slept), thrice.usage.retries) == (3, 2, 2)
+
+
+def test_without_the_package_or_a_key_one_sentence_says_what_to_do(client, monkeypatch):
+    assert Judge(client).skipped() is None
+    monkeypatch.delenv(KEY)
+    assert f"set the environment variable {KEY}" in Judge(client).skipped().reason
+    monkeypatch.setitem(sys.modules, "openai", None)
+    for skipped in (Judge(client).skipped(), judged(client)):
+        assert skipped.reason == "The LLM judge is skipped: it needs the package openai: pip install -e '.[judge]'."
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 302])
@@ -78,6 +105,14 @@ def test_another_model_text_or_endpoint_is_another_question(client, stub):
     stub.script = [stub.completion("4"), stub.completion(GOOD)]
     judged(ChatClient(Endpoint("gpt-test", f"{stub.url}/elsewhere", KEY), client.cache))
     assert len(stub.asked) == 7
+
+
+def test_answers_that_are_on_disk_stay_there_to_be_found(tmp_path):
+    """Another name for the same question would pay for every answer once more."""
+    entry = tmp_path / KEPT[:2] / f"{KEPT}.json"
+    entry.parent.mkdir()
+    entry.write_text('{"text": "4"}')
+    assert ChatClient(Endpoint("gpt-4o", "http://localhost:8000/v1"), tmp_path).ask("é \ud83d", 1, 0.5) == "4"
 
 
 def test_spoilt_files_of_the_cache_are_asked_anew(client, stub):
