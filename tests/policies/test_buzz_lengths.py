@@ -78,7 +78,7 @@ def test_the_cache_settles_at_the_size_of_the_window(stride, window):
      (4, 36, 5, 160, 78, 139.0, 200)],
 )  # fmt: skip
 def test_the_table_of_lengths(sinks, window, stride, threshold, post, mean, peak):
-    """policies.md 3.17: length after a sweep, mean and peak, once it has settled."""
+    """policies.md 3.17: length after a sweep, mean and peak, once it is stationary."""
     ends = sinks + window
     middle = swept_middles(sinks, window, stride, threshold, 30)[-1]
     assert ends + middle == post
@@ -88,7 +88,7 @@ def test_the_table_of_lengths(sinks, window, stride, threshold, post, mean, peak
 
 
 def test_the_printed_equation_is_a_factor_two_off():
-    """policies.md 3.17: with s = 5 and T = 400 the cache settles at 93, not at the 148 of Eq. 10 as printed."""
+    """policies.md 3.17: with s = 5 and T = 400 the cache stays at 93, not at the 148 of Eq. 10 as printed."""
     printed = floored = 80
     for _ in range(60):
         printed, floored = 2 * printed // 3 + (400 - printed) // 5, floored // 3 + (400 - floored) // 5

@@ -149,7 +149,9 @@ def test_6_4_eviction_steps_equal_the_sequential_rule(sinks, recent, budget, has
     torch.manual_seed(budget)
     queries, keys = torch.randn(rows, heads * group, total, 6), torch.randn(rows, heads, total, 6)
     scorer = HashEvict(8, hash_of, rule)
-    evicted_at = simulate_evictions(scorer.query_codes(queries, keys, 0), scorer.codes(keys, 0), budget, sinks, recent, scorer)
+    evicted_at = simulate_evictions(
+        scorer.query_codes(queries, keys, 0), scorer.codes(keys, 0), budget, sinks, recent, scorer
+    )
     R = projection_of(0, 0, 8, 6).double().numpy()
     for row, head in np.ndindex(rows, heads):
         own = queries[row, head * group : (head + 1) * group].double().numpy()

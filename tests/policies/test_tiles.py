@@ -8,9 +8,9 @@ import pytest
 import torch
 from views import view
 
-from policies import scorer as tiles
 from policies.keydiff import KeyDiff
 from policies.l2 import L2
+from policies.scorer import tiles, tiles_of_copies
 
 SCORERS = [KeyDiff(), KeyDiff(anchor="median"), KeyDiff(anchor="pairwise"), KeyDiff(metric="euclid"), L2()]
 
@@ -24,16 +24,16 @@ def test_scores_do_not_depend_on_the_tiles(scorer, dtype, monkeypatch):
     positions = torch.rand(rows, heads, slots).argsort(-1).int() - 2
     shown = replace(view(slots), keys=keys, positions=positions.clamp(min=-1), is_full=False)
     at_once = scorer.score(shown)
-    monkeypatch.setattr(tiles, "ON_A_PROCESSOR", 2 * heads * slots * width)
-    assert len(tiles.tiles(keys)) == 3
+    monkeypatch.setattr("policies.scorer.ON_A_PROCESSOR", 2 * heads * slots * width)
+    assert len(tiles(keys)) == 3
     assert torch.equal(scorer.score(shown), at_once)
 
 
 def test_only_copies_are_made_in_tiles():
     keys = torch.zeros(3, 1, 2**17, 2)
-    assert tiles.tiles_of_copies(keys) == [slice(0, 3)]
-    assert tiles.tiles_of_copies(keys.half()) == [slice(0, 1), slice(1, 2), slice(2, 3)]
+    assert tiles_of_copies(keys) == [slice(0, 3)]
+    assert tiles_of_copies(keys.half()) == [slice(0, 1), slice(1, 2), slice(2, 3)]
 
 
 def test_a_row_larger_than_a_tile_is_a_tile():
-    assert tiles.tiles(torch.zeros(2, 1, 2**18, 2)) == [slice(0, 1), slice(1, 2)]
+    assert tiles(torch.zeros(2, 1, 2**18, 2)) == [slice(0, 1), slice(1, 2)]

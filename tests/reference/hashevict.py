@@ -64,7 +64,7 @@ def eviction_steps(
         if free:
             victim = max(free, key=lambda j: (distance(t, j), -j))  # tie: the smaller position goes
         else:
-            # More protected slots than places: sinks first, then the most recent (1.3-2).
+            # More protected slots than slots in all: sinks first, then the most recent (1.3-2).
             late = [j for j in alive if j >= sink]
             victim = late[0] if late else alive[-1]
         evicted_at[victim] = t
