@@ -137,10 +137,10 @@ class CellIndex:
         return {task for name, task in self._by_model_and_task if name == model}
 
     def find(self, query: CellQuery, model: str, task: str, exact_blocks: bool, proxy_block_size: int = 0) -> CellRows:
-        """The newest cell that fits. Raises `MissingError` or `ProtocolError`.
+        """The newest cell that fits. Raises `NoCellError` or `ProtocolError`.
 
-        ``stand_in`` is a block size to be taken before the wanted one, in tokens; ``exact_blocks`` False takes the only
-        one there is. Of cells whose shares are of different lengths, those count that read them as wanted.
+        ``proxy_block_size``, in tokens, is taken before the paper's; ``exact_blocks`` False takes the only block size
+        there is. Cells whose budget is a share of the same length as the query's come first.
         """
         name, where = query.policies[0], f"on {task} with {model}"
         cells = [cell for cell in self._by_model_and_task.get((model, task), []) if cell.policy in query.policies]

@@ -50,14 +50,16 @@ def collect_evidence(claim: Claim, index: CellIndex, mini: bool, level: float = 
     out = ClaimEvidence()
     if comparison is None:
         return out
-    queries = [our_model(each) for each in claim.models]
-    models = ([TESTBED] if TESTBED in index.models else index.models) if mini else (queries or index.models)
+    paper_models = [our_model(each) for each in claim.models]
+    models = ([TESTBED] if TESTBED in index.models else index.models) if mini else (paper_models or index.models)
     for name in models:
         if name in index.models:
             _collect_for_model(claim, comparison, index, name, mini, level, out)
-    if not mini and (absent := [name for name in queries if name not in index.models]):
+    if not mini and (absent := [name for name in paper_models if name not in index.models]):
         if not out.models and index.models:
-            out.differing.append(f"model: rows are of {', '.join(index.models)}, the paper's is {', '.join(queries)}")
+            out.differing.append(
+                f"model: rows are of {', '.join(index.models)}, the paper's is {', '.join(paper_models)}"
+            )
         else:
             out.absent.extend(absent)
     if not index.models:
@@ -95,9 +97,8 @@ def _collect_for_model(
         return
     at = {key: list(found).index(cell) for key, cell in queries.items() if cell in found}
     columns = ScoreColumns(at, _titles(list(found)), [each.name for each in strata])
-    bounded = not comparison.column and "nll" not in {
-        each for metric in comparison.metric for each in row_metrics(metric)
-    }
+    names = {each for metric in comparison.metric for each in row_metrics(metric)}
+    bounded = not comparison.column and "nll" not in names
     if decided := claim_results(claim_cases(comparison, columns), strata, level, bounded):
         out.models.append(name)
         out.results.extend(decided)
@@ -121,23 +122,20 @@ def _cell_queries(
     mini: bool,
     out: ClaimEvidence,
 ) -> dict[tuple[MethodSpec, str], CellQuery]:
-    """Every cell that the comparison needs, under the method and the paper's budget that ask for it."""
+    """Every cell that the comparison needs, by method and the paper's budget."""
     names = {each: presets(claim.paper, each.method, each.variant) for each in comparison.methods()}
-    stands_for = {budget: budget for budget in comparison.ladder}
+    measured_budget = {budget: budget for budget in comparison.ladder}
     if mini:
         evicting = [policies for policies in names.values() if policies[0] != "dense"]
-        here = index.ladder(name, tasks, evicting)
-        by_rank = budget_proxies(comparison.ladder, here)
-        stands_for = {
-            each: own
-            if (own := published.proxy_budget(claim.paper, each)) in here and each not in here
-            else by_rank[each]
-            for each in comparison.ladder
-        }
+        measured = index.ladder(name, tasks, evicting)
+        by_rank = budget_proxies(comparison.ladder, measured)
+        for budget in comparison.ladder:
+            proxy = published.proxy_budget(claim.paper, budget)
+            listed = proxy in measured and budget not in measured
+            measured_budget[budget] = proxy if listed else by_rank[budget]
+        compared = comparison.budgets_compared()
         if swapped := [
-            f"{there} for {here}"
-            for here, there in stands_for.items()
-            if here != there and here in comparison.budgets_compared()
+            f"{own} for {each}" for each, own in measured_budget.items() if own != each and each in compared
         ]:
             out.notes.append(f"budgets {', '.join(swapped)}")
     queries = {}
@@ -146,7 +144,7 @@ def _cell_queries(
             dense = policies[0] == "dense"
             prompt = spec.prompt or comparison.prompt
             blocks = (spec.block_size or comparison.block_size) if prompt == "blocked" else 0
-            own = stands_for[spec.budget or budget]
+            own = measured_budget[spec.budget or budget]
             queries[spec, spec.budget or budget] = (
                 CellQuery(policies) if dense else CellQuery(policies, own, prompt, blocks, comparison.budget_of)
             )
@@ -163,7 +161,7 @@ def _measure_cells(
     mini: bool,
     out: ClaimEvidence,
 ) -> dict[CellQuery, list[ClaimMeasurement]]:
-    """For each cell that all tasks have: what was measured, task by task."""
+    """The measurements of each cell that all tasks have, task by task."""
     sizes = {cell.block_size for cell in queries.values() if cell.block_size}
     exact_blocks = not mini or len(sizes) > 1
     found = {}
@@ -207,14 +205,13 @@ def _titles(cells: Sequence[CellQuery]) -> list[str]:
 
 
 def _measure_cell(comparison: Comparison, cell: CellRows, what: str, mini: bool) -> ClaimMeasurement:
-    """The comparison's metrics of one cell. Raises `MissingError` for a metric or axis that it does not have."""
+    """The comparison's metrics of one cell. Raises `NoCellError` for a metric or axis that it does not have."""
     for axis in filter(None, (comparison.split, *comparison.only)):
         if f"axis_{axis}" not in cell.rows:
             raise NoCellError(f"the axis {axis} of {what}")
     if comparison.column:
-        return ClaimMeasurement(
-            cell, {comparison.column: cell.samples[comparison.column.split("+")].astype(float).sum(axis=1)}
-        )
+        summed = cell.samples[comparison.column.split("+")].astype(float).sum(axis=1)
+        return ClaimMeasurement(cell, {comparison.column: summed})
     values, notes, lacking = {}, [], []
     for metric in comparison.metric:
         own = [cell.metric if each == "first" else each for each in row_metrics(metric)]

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import pandas as pd
-
 from harness.analysis.statistics import holm, samples_needed
 from harness.papers.cell_index import CellIndex
 from harness.papers.claim_evidence import ClaimEvidence, collect_evidence
@@ -39,11 +37,6 @@ class Verdict:
     reason: str
     p: float = math.nan
     models: tuple[str, ...] = ()
-
-
-def verdict(claim: Claim, rows: pd.DataFrame, scale: Scale) -> Verdict:
-    """The verdict on one claim alone, without a correction for other claims."""
-    return verdicts([claim], CellIndex(rows), scale)[0]
 
 
 def verdicts(claims: Sequence[Claim], index: CellIndex, scale: Scale) -> list[Verdict]:

@@ -19,7 +19,7 @@ from harness.papers.efficiency_rows import (
     speed_line,
     value_of,
 )
-from harness.papers.flop_formulas import measured_shape
+from harness.papers.flop_formulas import measured_widths
 from harness.papers.measured_tables import MeasuredTable, Value
 from harness.report.labels import ordered_policies
 
@@ -129,7 +129,7 @@ PRINTED_COMPLEXITY = {
 def keydiff_table_4(results: Path) -> MeasuredTable:
     """What scoring adds to one block, counted and timed, and how it grows with N and B."""
     rows = newest_rows(results, "keydiff/table_4")
-    shape = measured_shape(rows)
+    shape = measured_widths(rows)
     sizes = sorted(set(zip(rows["budget_slots"], rows["block_size"], strict=True)), key=lambda each: (each[1], each[0]))
     (slots, block), *larger = sizes
     floor = {size: block_cost(rows, "window", size) for size in sizes}
@@ -215,7 +215,7 @@ def caote_table_7(results: Path) -> MeasuredTable:
 def _overhead_lines(
     rows: pd.DataFrame, tokens: int, what: str, whole: flop_formulas.FlopFormula
 ) -> list[tuple[Value, ...]]:
-    part, shape = rows[rows["prompt_tokens"] == tokens], measured_shape(rows)
+    part, shape = rows[rows["prompt_tokens"] == tokens], measured_widths(rows)
     counted = {name: value_of(rows_of_policy(part, name), f"{what}_operations") for name in set(part["policy"])}
     taken = {name: value_of(rows_of_policy(part, name), f"{what}_seconds") for name in set(part["policy"])}
     lines: list[tuple[Value, ...]] = [(f"{tokens:,}", "dense", None, 0.0, taken["dense"] / taken[BASE], taken["dense"])]

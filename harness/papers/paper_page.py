@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -120,5 +119,4 @@ def render_page(page: PaperPage) -> str:
         lstrip_blocks=True,
     )
     environment.filters["sheet"] = text_sheet
-    environment.filters["inline_png"] = lambda png: "data:image/png;base64," + base64.b64encode(png).decode()
     return environment.get_template("paper.html").render(page=page)

@@ -21,25 +21,29 @@ from harness.papers.report_items import ReportData, ReportItem
 from harness.papers.table_formats import csv_of_numbers, csv_of_table, latex, markdown
 from harness.store.loading import load_rows, rows_fingerprint
 
+VERDICT_COLUMNS = (
+    "claim", "text", "outcome", "estimate", "low", "high", "p_holm", "samples", "needed", "items", "printed", "reason",
+)  # fmt: skip
+
 
 def write_reports(papers: Sequence[str], results: Path, scale: Scale, out: Path) -> Iterator[tuple[Path, bool]]:
-    """Write ``<out>/<paper>/`` for each of these papers from the rows under ``results``; the pages' paths.
+    """Write ``<out>/<paper>/`` for each of these papers from the rows under ``results``.
 
-    With each, whether it was written: a report whose rows, diagnostics, costs, sources and libraries are what they were
-    would come out the same, and is left as it is.
+    Yields each page's path, and whether it was written: a report whose rows, diagnostics, efficiency rows, sources and
+    libraries have not changed would come out the same, and is left as it is.
     """
-    stamp = report_fingerprint(results, scale)
+    fingerprint = report_fingerprint(results, scale)
 
     @cache
-    def stored() -> ReportData:
+    def data() -> ReportData:
         rows = load_rows(results)
         return ReportData(results, rows, CellIndex(rows), scale)
 
     for paper in papers:
-        stale = not is_fresh(out / paper, stamp)
+        stale = not is_fresh(out / paper, fingerprint)
         if stale:
-            write_report_folder(build_page(paper, stored()), out / paper)
-            store_fingerprint(out / paper, stamp)
+            write_report_folder(build_page(paper, data()), out / paper)
+            store_fingerprint(out / paper, fingerprint)
         yield out / paper / "index.html", stale
 
 
@@ -82,22 +86,7 @@ def _item_files(entry: ReportItem, page: PaperPage) -> Mapping[str, bytes]:
 def _verdicts_csv(page: PaperPage) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(
-        (
-            "claim",
-            "text",
-            "outcome",
-            "estimate",
-            "low",
-            "high",
-            "p_holm",
-            "samples",
-            "needed",
-            "items",
-            "printed",
-            "reason",
-        )
-    )
+    writer.writerow(VERDICT_COLUMNS)
     for each in page.verdicts:
         writer.writerow(_verdict_line(each))
     return buffer.getvalue()
@@ -123,7 +112,7 @@ FINGERPRINT_FILE = ".made_from"
 
 
 def report_fingerprint(results: Path, scale: str) -> str:
-    """16 hex digits over rows, diagnostics, costs, the project's own files and the libraries that write and draw."""
+    """16 hex digits over rows, diagnostics, efficiency rows, the project's files and the libraries that draw."""
     return hash_data(
         {
             "scale": scale,
@@ -135,15 +124,15 @@ def report_fingerprint(results: Path, scale: str) -> str:
     )
 
 
-def is_fresh(report: Path, stamp: str) -> bool:
+def is_fresh(report: Path, fingerprint: str) -> bool:
     """Whether the report in this folder has this fingerprint."""
     file = report / FINGERPRINT_FILE
-    return (report / "index.html").is_file() and file.is_file() and file.read_text() == stamp
+    return (report / "index.html").is_file() and file.is_file() and file.read_text() == fingerprint
 
 
-def store_fingerprint(report: Path, stamp: str) -> None:
+def store_fingerprint(report: Path, fingerprint: str) -> None:
     """Store the fingerprint with the report; written last, so that half a report is never fresh."""
-    write_atomically(report / FINGERPRINT_FILE, stamp.encode())
+    write_atomically(report / FINGERPRINT_FILE, fingerprint.encode())
 
 
 def _folder_hash(folder: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -71,11 +70,6 @@ def our_model(name: str) -> str:
     return str(name_map()["models"].get(name, ""))
 
 
-def is_average(task: str) -> bool:
-    """Whether the papers' task name stands for a mean over several tasks."""
-    return len(task_labels("any", task)) > 1
-
-
 # The papers' tables as one tidy frame, a row for each printed number, suspect ones marked.
 
 
@@ -91,22 +85,6 @@ FLAGS = {
     "misread": "the text may have been misread",
     "lost": "not in the text",
 }
-
-
-@dataclass(frozen=True)
-class PublishedTable:
-    """One table of a paper; ``cells`` has the columns of `frame`."""
-
-    paper: str
-    name: str
-    cells: pd.DataFrame
-
-
-def tables(paper: str) -> list[PublishedTable]:
-    """Every printed table of a paper, in the order of the file. Raises `UserError` for an unknown paper."""
-    return [
-        PublishedTable(paper, str(name), cells) for name, cells in published_frame(paper).groupby("table", sort=False)
-    ]
 
 
 def published_frame(paper: str | None = None) -> pd.DataFrame:
@@ -157,8 +135,8 @@ def _proxies() -> dict[str, Any]:
 
 def proxy_task(label: str, measured: Collection[str]) -> str:
     """The label itself if it was measured, else the mini task that is its proxy; empty if neither was."""
-    stands = str(_proxies()["tasks"].get(label, ""))
-    return label if label in measured else stands if stands in measured else ""
+    proxy = str(_proxies()["tasks"].get(label, ""))
+    return label if label in measured else proxy if proxy in measured else ""
 
 
 def proxy_tasks(labels: Iterable[str], measured: Collection[str]) -> list[str]:

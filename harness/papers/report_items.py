@@ -15,7 +15,7 @@ from harness.papers.claim_verdicts import Scale
 from harness.papers.comparison_tables import both_readings, oracle_gap, prompt_regimes, realised_budgets
 from harness.papers.figures.canvas import Drawing
 from harness.papers.figures.figure_cells import experiment_name
-from harness.papers.figures.figure_index import figure_or_reason as figure_slot
+from harness.papers.figures.figure_index import figure_or_reason
 from harness.papers.leaderboard import leaderboards
 from harness.papers.measured_tables import MeasuredTable, NotMeasuredError
 from harness.papers.paper_tables import PaperTable, PaperTables
@@ -84,21 +84,21 @@ def _paper_item(paper: str, line: Mapping[str, str], tables: PaperTables, data: 
     known = (paper, name, line["shows"], line["needs"])
     if line["needs"] == "drawing":
         return ReportItem(*known, reason="An illustration: there is nothing in it to measure.")
-    beside, lacking = _tables_or_reason(paper, name, data)
+    measured, lacking = _tables_or_reason(paper, name, data)
     if name.startswith("Figure"):
-        place = figure_slot(paper, name, data.rows, data.store)
+        figure = figure_or_reason(paper, name, data.rows, data.store)
         table = tables.table(name)
-        reason = "" if place.drawing else place.reason
-        return ReportItem(*known, table=table, drawing=place.drawing, measured=beside, reason=reason)
+        reason = "" if figure.drawing else figure.reason
+        return ReportItem(*known, table=table, drawing=figure.drawing, measured=measured, reason=reason)
     table = tables.table(name)
     formulas = _formulas(FORMULA_TABLES[paper, name]) if (paper, name) in FORMULA_TABLES else None
     reason = ""
-    if table is not None and not table.has_ours and not beside:
+    if table is not None and not table.has_ours and not measured:
         reason = " ".join(dict.fromkeys(filter(None, (*table.reasons[:2], lacking))))
-    elif not beside:
+    elif not measured:
         reason = lacking or ("" if table else f"Nothing of ours: it needs {line['data_needed']}.")
     return ReportItem(
-        *known, table=table, measured=beside, formulas=formulas, reason=reason, remarks=_remarks(paper, name)
+        *known, table=table, measured=measured, formulas=formulas, reason=reason, remarks=_remarks(paper, name)
     )
 
 
@@ -114,15 +114,15 @@ def _remarks(paper: str, name: str) -> tuple[str, ...]:
     """The remarks in the comments at the head of the experiment file."""
     file = Path(__file__).parents[2] / "conf" / "exp" / paper / f"{experiment_name(name)}.yaml"
     found: list[str] = []
-    inside = False
+    in_remark = False
     for text in file.read_text().splitlines() if file.exists() else []:
         if text.startswith("# Remark:"):
-            inside = True
+            in_remark = True
             found.append(text.removeprefix("# Remark:").strip())
-        elif inside and text.startswith("#           "):
+        elif in_remark and text.startswith("#           "):
             found[-1] += " " + text.lstrip("# ")
         else:
-            inside = False
+            in_remark = False
     return tuple(found)
 
 

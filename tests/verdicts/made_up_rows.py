@@ -8,6 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from harness.papers.cell_index import CellIndex
+from harness.papers.claim_ledger import Claim
+from harness.papers.claim_verdicts import Scale, Verdict, verdicts
+
 
 def rows_of(
     scores: Mapping[tuple[str, str], Iterable[float]],
@@ -55,3 +59,8 @@ def rows_of(
 def noisy(rng: np.random.Generator, difficulty: np.ndarray, shift: float, spread: float = 0.05) -> np.ndarray:
     """Scores of one cell: the samples' common difficulty, a shift of its own, and noise."""
     return difficulty + shift + rng.normal(0, spread, len(difficulty))
+
+
+def verdict(claim: Claim, rows: pd.DataFrame, scale: Scale) -> Verdict:
+    """The verdict on one claim alone, without a correction for other claims."""
+    return verdicts([claim], CellIndex(rows), scale)[0]

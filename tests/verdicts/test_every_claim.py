@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from made_up_rows import rows_of
+from made_up_rows import rows_of, verdict
 
 from harness.papers.cell_index import CellIndex
 from harness.papers.claim_ledger import Claim, claims
-from harness.papers.claim_verdicts import verdict, verdicts
+from harness.papers.claim_verdicts import verdicts
 from harness.papers.published import PAPERS, our_model, presets, row_metrics, task_labels
 
 N = 9

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 import pytest
-from made_up_rows import rows_of
+from made_up_rows import rows_of, verdict
 
 from harness.papers.claim_ledger import Claim, Comparison, MethodSpec
-from harness.papers.claim_verdicts import Verdict, verdict
+from harness.papers.claim_verdicts import Verdict
 
 N = 90
 METHODS = {"buzz": "buzz", "h2o": "h2o/buzz", "sink": "sink/buzz", "dense": "dense", "buzz_logn": "buzz/logn"}

@@ -6,10 +6,10 @@ import json
 
 import numpy as np
 import pandas as pd
-from made_up_rows import rows_of
+from made_up_rows import rows_of, verdict
 
 from harness.papers.claim_ledger import claims
-from harness.papers.claim_verdicts import Verdict, verdict
+from harness.papers.claim_verdicts import Verdict
 
 RNG = np.random.default_rng(3)
 GOOD, BAD = 0.6 + RNG.normal(0, 0.03, 40), 0.4 + RNG.normal(0, 0.03, 40)

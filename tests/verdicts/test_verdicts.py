@@ -7,11 +7,11 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
-from made_up_rows import noisy, rows_of
+from made_up_rows import noisy, rows_of, verdict
 
 from harness.papers.cell_index import CellIndex
 from harness.papers.claim_ledger import Claim, Comparison, MethodSpec
-from harness.papers.claim_verdicts import verdict, verdicts
+from harness.papers.claim_verdicts import verdicts
 
 LADDER = ("2048", "4096", "6144", "8192")
 
