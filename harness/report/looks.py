@@ -95,7 +95,7 @@ def looks(policies: Iterable[str]) -> dict[str, Look]:
 
 
 def is_baseline(policy: str) -> bool:
-    """Whether a policy, or its label, is a line to read others against: the oracle or random (dense aside)."""
+    """Whether a policy, or its label, is a baseline other than dense: the oracle or random."""
     return _method(policy) in BASELINES
 
 

@@ -18,53 +18,6 @@ from harness.report.looks import Look, is_baseline, looks
 from harness.report.rows import checked_rows, invalid_rows, valid_rows
 from harness.report.summary import summarise
 
-ListedCell = tuple[
-    str, str, BudgetLabel, str
-]  # policy, task, budget, regime; "" for a regime that follows from the policy
-
-
-def papers_of(cell: Mapping[str, Any]) -> tuple[str, ...]:
-    """The papers that list the cell of this row, by its ``policy``, ``task``, ``budget`` and ``prompt``.
-
-    Dense and the baselines are compared with every cell of the same task and regime, so they belong to its papers.
-    """
-    policy, task, prompt = (str(cell[name]) for name in ("policy", "task", "prompt"))
-    budget = parse_budget(str(cell["budget"]))
-    return tuple(paper for paper in PAPERS if _is_listed(_listed_cells(paper), policy, task, budget, prompt))
-
-
-def _is_listed(listed: frozenset[ListedCell], policy: str, task: str, budget: BudgetLabel, prompt: str) -> bool:
-    if policy == "dense":
-        return any(own_task == task for _, own_task, _, _ in listed)
-    if is_baseline(policy):
-        return any((own_task, own_budget) == (task, budget) for _, own_task, own_budget, _ in listed)
-    return bool({(policy, task, budget, prompt), (policy, task, budget, "")} & listed)
-
-
-@cache
-def _listed_cells(paper: str) -> frozenset[ListedCell]:
-    return frozenset(
-        (
-            str(point.get("policy.name", point.get("policy"))),
-            str(point["task"]),
-            parse_budget(str(point.get("budget", "full"))),
-            str(point.get("prompt", "")),
-        )
-        for point in _grid_points(paper)
-    )
-
-
-def _grid_points(paper: str) -> Iterator[Point]:
-    for file in sorted((CONF / "exp" / paper).glob("*.yaml")):
-        grids: Any = OmegaConf.to_container(OmegaConf.load(file)).get("grids", {})  # type: ignore[union-attr]
-        for item, by_scale in grids.items():
-            for scale, listed in by_scale.items():
-                if listed:
-                    yield from grid_points({item: {scale: listed}}, scale)
-
-
-# What all pages of a site are made of: rows that are checked, summarised and labelled once.
-
 
 @dataclass(frozen=True)
 class SiteContents:
@@ -124,3 +77,49 @@ def regime_text(cell: Mapping[Any, Any]) -> str:
     if cell["prompt"] == "blocked":
         return f"blocks of {cell['block_size']}"
     return str(cell["prompt"]).replace("_", " ")
+
+
+# The papers of a cell: those whose experiment files (``conf/exp/<paper>/``) list it.
+
+# Policy, task, budget, prompt regime ("" where the regime follows from the policy).
+ListedCell = tuple[str, str, BudgetLabel, str]
+
+
+def papers_of(cell: Mapping[str, Any]) -> tuple[str, ...]:
+    """The papers that list the cell of this row, by its ``policy``, ``task``, ``budget`` and ``prompt``.
+
+    Dense and the baselines are compared with every cell of the same task and regime, so they belong to its papers.
+    """
+    policy, task, prompt = (str(cell[name]) for name in ("policy", "task", "prompt"))
+    budget = parse_budget(str(cell["budget"]))
+    return tuple(paper for paper in PAPERS if _is_listed(_listed_cells(paper), policy, task, budget, prompt))
+
+
+def _is_listed(listed: frozenset[ListedCell], policy: str, task: str, budget: BudgetLabel, prompt: str) -> bool:
+    if policy == "dense":
+        return any(own_task == task for _, own_task, _, _ in listed)
+    if is_baseline(policy):
+        return any((own_task, own_budget) == (task, budget) for _, own_task, own_budget, _ in listed)
+    return bool({(policy, task, budget, prompt), (policy, task, budget, "")} & listed)
+
+
+@cache
+def _listed_cells(paper: str) -> frozenset[ListedCell]:
+    return frozenset(
+        (
+            str(point.get("policy.name", point.get("policy"))),
+            str(point["task"]),
+            parse_budget(str(point.get("budget", "full"))),
+            str(point.get("prompt", "")),
+        )
+        for point in _grid_points(paper)
+    )
+
+
+def _grid_points(paper: str) -> Iterator[Point]:
+    for file in sorted((CONF / "exp" / paper).glob("*.yaml")):
+        grids: Any = OmegaConf.to_container(OmegaConf.load(file)).get("grids", {})  # type: ignore[union-attr]
+        for item, by_scale in grids.items():
+            for scale, listed in by_scale.items():
+                if listed:
+                    yield from grid_points({item: {scale: listed}}, scale)

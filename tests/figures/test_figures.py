@@ -108,7 +108,7 @@ def test_cells_that_broke_a_promise_are_left_out(gallery, rows, store):
 
 
 @pytest.mark.parametrize("figure", AT_FULL_SCALE)
-def test_at_the_papers_own_setting_printed_numbers_stand_beside_ours(figure, tmp_path):
+def test_at_the_papers_own_setting_printed_numbers_are_drawn_with_ours(figure, tmp_path):
     rows = rows_of(keys_of(*figure, "full"), "full")
     found = draw_figure(*figure, rows, Store(tmp_path / "runs"))
     assert found is not None

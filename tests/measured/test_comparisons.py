@@ -38,7 +38,7 @@ def test_the_oracle_gap_is_simulated_minus_true_over_the_samples_of_both():
     assert column(table, "samples")["keydiff"] == 4
 
 
-def test_regimes_stand_beside_each_other_where_all_three_were_run():
+def test_regimes_are_compared_where_all_three_were_run():
     table = made(
         "Prompt regimes",
         cell("dense", FOUR),

@@ -45,7 +45,7 @@ def at(table, policy):
     return next(dict(zip(table.columns, each, strict=True)) for each in table.lines if policy in each)
 
 
-def test_throughput_is_tokens_over_seconds_beside_dense_of_the_same_run(tmp_path):
+def test_throughput_is_tokens_over_seconds_with_dense_of_the_same_run(tmp_path):
     item = "keydiff/throughput"
     stored(tmp_path, timed(item, "dense", 2.0, {10: 1.0}, 4096), timed(item, "keydiff", 4.0, {10: 0.5}, 1024, 1024))
     (table,) = measured_tables_of("keydiff", extra_items("keydiff")[0], NONE, tmp_path)
@@ -133,7 +133,7 @@ def test_keydiff_table_4_is_what_scoring_adds_to_a_window_and_how_that_grows(tmp
 
 
 @pytest.mark.parametrize(("item", "what"), [("Table 6", "prompt"), ("Table 7", "step")])
-def test_caotes_tables_put_the_formula_beside_counts_and_times(item, what, tmp_path):
+def test_caotes_tables_have_formula_counts_and_times(item, what, tmp_path):
     own = f"caote/{item.lower().replace(' ', '_')}"
     counted = {"dense": 1000.0, "h2o/keydiff": 1100.0, "caote_h2o": 1150.0, "fastcaote_h2o": 1120.0}
     stored(

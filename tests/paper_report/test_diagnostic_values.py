@@ -68,6 +68,6 @@ def test_layers_of_table_8_count_from_one(tmp_path):
     assert found["28"] is None
 
 
-def test_without_diagnostics_a_place_names_what_measures_it(tmp_path):
+def test_without_diagnostics_a_number_names_what_measures_it(tmp_path):
     table = table_of("caote", "Table 8", tmp_path)
     assert all("No stored diagnostic 'score_ranks': `python -m harness figures" in p.reason for p in table.numbers)

@@ -17,7 +17,7 @@ WITHOUT = ("book_perplexity", "buzz/self_bleu")  # the same task at both scales;
 
 
 @pytest.mark.parametrize(("paper", "item"), TABLES)
-def test_every_printed_number_has_a_place_of_its_own(paper, item):
+def test_every_printed_number_has_coordinates_of_its_own(paper, item):
     own = layout(paper, item)
     assert own is not None
     places = printed_numbers(paper, item)
@@ -40,7 +40,7 @@ def test_a_table_of_which_only_the_caption_is_known_is_written_out_with_one_dens
     assert all(each.printed == "" for each in places)
 
 
-def test_every_task_of_the_papers_has_a_stand_in():
+def test_every_task_of_the_papers_has_a_proxy():
     for paper in PAPERS:
         own = {**name_map()["tasks"]["any"], **name_map()["tasks"].get(paper, {})}
         for name in own:
@@ -49,7 +49,7 @@ def test_every_task_of_the_papers_has_a_stand_in():
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_what_stands_in_is_what_the_mini_grids_run(paper):
+def test_proxies_are_what_the_mini_grids_run(paper):
     """A drifting grid would leave places empty without a word."""
     run: dict[str, set] = {"task": set(), "budget": set(), "block_size": set()}
     for line in paper_items(paper).to_dict("records"):

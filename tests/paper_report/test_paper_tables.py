@@ -42,7 +42,7 @@ def rows_1() -> pd.DataFrame:
     return rows_of("keydiff", "Table 1")
 
 
-def test_a_place_has_the_mean_in_points_with_its_interval(table_1, rows_1):
+def test_our_value_is_the_mean_in_points_with_its_interval(table_1, rows_1):
     own = rows_1[(rows_1["policy"] == "keydiff") & (rows_1["budget"] == "22%")]
     own = own[own["task"] == "longbench_mini/single_doc_qa"]
     known = mean_interval(own["value"], own["sample_id"])
@@ -121,7 +121,7 @@ def test_a_suspect_number_is_flagged_with_the_audits_reason(table_1):
     assert f"{number.note}. {kind}: {reason}" in markdown(table_1, "Table 1", ())
 
 
-def test_what_stands_in_is_named(table_1):
+def test_proxies_are_named(table_1):
     (sentence,) = table_1.proxy_sentence
     assert "longbench_mini/single_doc_qa for narrativeqa, qasper, multifieldqa_en;" in sentence
     assert "budget 22% for 2048" in sentence
@@ -146,7 +146,7 @@ def test_what_stands_in_is_named(table_1):
         ("kvec", "Table 10", "string_match", 3),  # delta 1, 3 and 4 heads are one cell or none with two KV heads
     ],
 )
-def test_rows_of_the_mini_grid_answer_the_printed_places(paper, item, metric, empty):
+def test_rows_of_the_mini_grid_measure_the_printed_numbers(paper, item, metric, empty):
     table = table_of(paper, item, rows_of(paper, item, metric))
     unanswered = [number for number in table.numbers if number.ours is None]
     assert len(unanswered) < len(table.numbers)
@@ -155,14 +155,14 @@ def test_rows_of_the_mini_grid_answer_the_printed_places(paper, item, metric, em
         assert len(unanswered) <= empty, {number.reason for number in unanswered}
 
 
-def test_without_rows_every_place_says_what_measures_it():
+def test_without_rows_every_number_says_what_measures_it():
     table = table_of("keydiff", "Table 1", pd.DataFrame())
     assert not table.has_ours
     assert all("python -m harness +exp=keydiff/table_1 scale=mini" in number.reason for number in table.numbers)
     assert [line.what for line in text_sheet(table).panels[0][1][:2]] == ["paper", "paper"]
 
 
-def test_at_full_scale_nothing_stands_for_anything():
+def test_at_full_scale_there_are_no_proxies():
     table = table_of("keydiff", "Table 1", rows_of("keydiff", "Table 1"), "full")
     assert not table.has_ours
     key = ("keydiff", "longbench/qasper", "2048", "", "blocked", 128)
@@ -239,7 +239,7 @@ def test_numbers_have_the_digits_of_print():
 
 
 def test_only_cells_of_the_items_own_grid_answer_it():
-    """Another block size on the shelf is another experiment's."""
+    """Another block size in the store belongs to another experiment."""
     key = next(key for key in figure_cells("keydiff", "Table 1", "mini").keys if key[0] == "keydiff")
     rows = cell_rows((*key[:-1], 64), np.full(4, 0.5), "string_match")
     assert not table_of("keydiff", "Table 1", rows).has_ours

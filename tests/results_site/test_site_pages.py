@@ -126,7 +126,7 @@ def test_the_viewers_data_is_what_was_stored(site, results):
     assert "Question: What is" in "".join(data["pieces"])
 
 
-def test_places_are_given_to_rivals_and_never_to_reference_lines():
+def test_rivals_are_ranked_and_baselines_never():
     rows = made_up_rows(policies=("window", "sink", "keydiff", "random", "oracle"), budgets=("64", "128"))
     placed = table_pages.with_ranks(summary_table(rows))
     assert set(placed.loc[placed["dense"] | placed["reference"], "place"]) == {0}
@@ -139,11 +139,11 @@ def test_places_are_given_to_rivals_and_never_to_reference_lines():
 
 
 def test_a_line_of_the_leaderboard_carries_the_numbers_of_the_summary():
-    material = SiteContents.of(made_up_rows(policies=("sink", "keydiff"), budgets=("128",), tasks=("niah",)))
-    table = table_pages.leaderboard_page(material)
+    contents = SiteContents.of(made_up_rows(policies=("sink", "keydiff"), budgets=("128",), tasks=("niah",)))
+    table = table_pages.leaderboard_page(contents)
     titles = [column.title for column in table.columns]
     assert ("model", "testbed") in table.common
-    summary = material.summary.set_index("label")
+    summary = contents.summary.set_index("label")
     assert len(table.lines) == 3
     for line in table.lines:
         own = dict(zip(titles, line.entries, strict=True))

@@ -39,7 +39,7 @@ def test_mini_tasks_and_budgets_stand_for_the_papers_and_are_named():
     assert "blocks of 32 for 128" in found.reason
 
 
-def test_several_tasks_of_a_paper_that_share_a_stand_in_count_it_once():
+def test_several_tasks_of_a_paper_that_share_a_proxy_count_it_once():
     both = [keydiff_rows(f"longbench_mini/{task}", 32) for task in ("single_doc_qa", "few_shot")]
     found = decided("keydiff", "KD-01", pd.concat(both, ignore_index=True))
     assert found.n == 2 * 40
@@ -52,7 +52,7 @@ def test_of_several_block_sizes_the_one_that_stands_for_the_papers_counts():
         assert decided("keydiff", "KD-01", pd.concat(order, ignore_index=True)).outcome == "reproduced"
 
 
-def test_nothing_stands_in_at_full_scale():
+def test_there_are_no_proxies_at_full_scale():
     found = decided(
         "keydiff", "KD-01", keydiff_rows("longbench_mini/single_doc_qa", 32).assign(model="llama3.1-8b"), "full"
     )

@@ -64,7 +64,7 @@ def test_a_small_difference_is_inconclusive_and_says_how_many_samples_would_sett
 
 
 def test_samples_of_few_documents_settle_nothing():
-    """The same rows are proof if every sample stands for itself, and none if they come from three documents."""
+    """The same rows are proof if samples are independent, and none if they come from three documents."""
     documents = [f"book {number % 3}" for number in range(60)]
     assert verdict(claim_of(), two(0.1, 0.0, documents=documents), "mini").outcome == "inconclusive"
 
@@ -97,7 +97,7 @@ def test_another_prompt_regime_is_not_comparable(scale):
     assert "prompt: keydiff was run with prompt=one_shot, the paper's is blocked" in found.reason
 
 
-def test_another_block_size_is_not_comparable_at_full_scale_and_stands_in_at_mini():
+def test_another_block_size_is_not_comparable_at_full_scale_and_a_proxy_at_mini():
     rows = two(0.1, 0.0, model="llama3.2-3b", block_size=32)
     found = verdict(claim_of(), rows, "full")
     assert found.outcome == "not comparable"
@@ -217,7 +217,7 @@ def test_undecidable_claims_say_why():
     assert (found.outcome, found.reason) == ("not comparable", "GPT-4 is the judge.")
 
 
-def test_what_stands_in_for_the_papers_setting_is_named():
+def test_proxies_for_the_papers_setting_are_named():
     rows = two(0.1, 0.0, block_size=32, config='{"task": {"data": "fixture"}}')
     reason = verdict(claim_of(), rows, "mini").reason
     assert "blocks of 32 for 128" in reason
