@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
 
-from tasks import ruler_samples
+from tasks import ruler_counting, ruler_samples
 from tasks.base import Sample, Task, TaskError, Tokenizer, files_hash, grid, sources_hash, texts_hash, whole
 from tasks.data import revision_of
 from tasks.haystack import BOOKS
@@ -105,5 +105,5 @@ class Ruler(Task):
                 settings, rng, length, lambda text: len(tokenizer.encode(text))
             )
         if settings.kind == "common_words_extraction":
-            return ruler_samples.common_words_draft(settings, rng, length)
-        return ruler_samples.frequent_words_draft(settings, rng, length)
+            return ruler_counting.common_words_draft(settings, rng, length)
+        return ruler_counting.frequent_words_draft(settings, rng, length)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from small_tokenizers import three
 
-from tasks import TaskError, build, ruler_samples
+from tasks import TaskError, build, ruler_counting
 from tasks.metrics.answers import postprocessed, string_match_all, string_match_part
 from tasks.ruler_samples import DEPTHS, SUBSETS, RulerSettings, enumerated, in_prose, needle, singular, split_sentences
 from tasks.templates import fill
@@ -65,7 +65,7 @@ def test_the_common_words_prompt_is_assembled_as_in_the_worked_example():
     settings = RulerSettings.of("cwe")
     shown = fill(settings.template, context=example["fewshot_context"]) + settings.answer_prefix
     asked = fill(settings.template, context=example["context"]) + settings.answer_prefix
-    assert shown + ruler_samples.answered(example["fewshot_answer"]) + asked == example["text"]
+    assert shown + ruler_counting.answered(example["fewshot_answer"]) + asked == example["text"]
 
 
 def test_scores_are_those_of_the_official_code():
@@ -162,7 +162,7 @@ def test_needles_stand_between_sentences_at_their_depth():
 
 
 def test_the_word_lists_are_wonderwords():
-    assert len(ruler_samples.word_pool()) == 8166
+    assert len(ruler_counting.word_pool()) == 8166
 
 
 @pytest.mark.parametrize(
