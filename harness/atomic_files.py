@@ -1,4 +1,4 @@
-"""Files that are whole or not there, whatever happens while they are written."""
+"""Files that are whole or not there, even where the process or the machine stops while they are written."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from harness.errors import UserError
 
-ABANDONED = 3600  # seconds after which another machine's temporary file counts as left behind
-_NO_FOLDER_FLUSH = {errno.EINVAL, errno.ENOTSUP}  # file systems that cannot flush folders say so in these words
+ABANDONED = 3600  # seconds after which a temporary file of another machine counts as left behind
+_NO_FOLDER_FLUSH = {errno.EINVAL, errno.ENOTSUP}  # errors of file systems that cannot flush folders
 
 
 def write_atomically(file: Path, content: bytes) -> None:
@@ -34,7 +34,7 @@ def write_atomically(file: Path, content: bytes) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Make the names within survive a power cut, where the file system can."""
+    """Make the file names in a folder survive a power cut, where the file system can."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -46,7 +46,7 @@ def flush_folder(folder: Path) -> None:
 
 
 def is_left_behind(temporary: Path) -> bool:
-    """Whether nobody can still be writing this temporary file: its process is gone, or it is older than an hour."""
+    """Whether this temporary file is no longer being written: its process has ended, or it is older than an hour."""
     fields = temporary.name.split(".")
     host, pid = fields[-4:-2] if len(fields) >= 5 else ("", "")
     if host == socket.gethostname().replace(".", "-") and pid.isdigit():
@@ -58,7 +58,7 @@ def is_left_behind(temporary: Path) -> bool:
 
 
 def is_running(pid: int) -> bool:
-    """Whether this machine has such a process."""
+    """Whether a process with this id runs on this machine."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -69,7 +69,7 @@ def is_running(pid: int) -> bool:
 
 
 def not_written(place: Path, error: OSError) -> UserError:
-    """The sentence that ends a run whose rows cannot be kept."""
+    """The error that ends a run whose results cannot be written."""
     remedy = (
         "Free space there, or choose another folder with results_dir=<folder>"
         if error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -1,4 +1,4 @@
-"""Errors that a user can mend. The message is a sentence: what is wrong, where, what to do. Imports nothing."""
+"""User errors: the message is a sentence with what is wrong, where, and what to do. This module imports nothing."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ class UserError(ValueError):
 
 
 class CellError(UserError):
-    """A cell that cannot be run as asked: parts that do not go together. The other cells of a sweep still run."""
+    """A cell that cannot be run as requested: parts that do not go together. The other cells of a sweep still run."""

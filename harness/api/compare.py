@@ -42,13 +42,13 @@ def compare(
     if metric is not None:
         _refuse_unknown("metric", [metric], valid["metric"])
         valid = valid[valid["metric"] == metric]
-    wanted = [policy] if isinstance(policy, str) else list(policy or [])
+    chosen = [policy] if isinstance(policy, str) else list(policy or [])
     names = {*valid["policy"], *valid["label"]}
-    _refuse_unknown("policy", [*wanted, against], names)
-    lines = list(_lines(valid, wanted, against))
+    _refuse_unknown("policy", [*chosen, against], names)
+    lines = list(_lines(valid, chosen, against))
     if not lines:
         raise UserError(
-            f"No cell of {', '.join(wanted) or 'another policy'} shares samples with one of {against} at the same "
+            f"No cell of {', '.join(chosen) or 'another policy'} shares samples with one of {against} at the same "
             "model, task, prompt regime and budget: run both on the same task."
         )
     table = pd.DataFrame(lines, columns=[name for name in COLUMNS if name != "p_holm"])
@@ -56,10 +56,10 @@ def compare(
     return table
 
 
-def _lines(valid: pd.DataFrame, wanted: Sequence[str], against: str) -> Iterator[dict[str, Any]]:
+def _lines(valid: pd.DataFrame, chosen: Sequence[str], against: str) -> Iterator[dict[str, Any]]:
     for panel, part in valid.groupby(list(PANEL), sort=False):
         others = part[_named(part, [against])]
-        mine = part[_named(part, wanted)] if wanted else part.drop(others.index)
+        mine = part[_named(part, chosen)] if chosen else part.drop(others.index)
         for budget in ordered_budgets(mine["budget"]):
             rival = others[others["dense"] | (others["budget"] == budget)]
             _refuse_several(against, rival)

@@ -1,4 +1,4 @@
-"""``generate``: one prompt through a transformers model that you hold in your hands, under a policy and a budget."""
+"""``generate``: one prompt through a transformers model that is loaded already, under a policy and a budget."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tasks.base import Sample
 
 @dataclass(frozen=True)
 class Generation:
-    """What the model said, and what its cache really held (``ledger``: slots, bytes, evictions)."""
+    """The generated text, and what the cache held in fact (``ledger``: slots, bytes, evictions)."""
 
     text: str  # without special tokens
     tokens: tuple[int, ...]  # the generated ones, without the stop token
@@ -45,17 +45,17 @@ class Generation:
 
 
 @dataclass(frozen=True)
-class _AtHand(ModelSpec):
-    """A model that is loaded already: its configuration and tokenizer are not looked for."""
+class _LoadedModel(ModelSpec):
+    """A model that is loaded already, with its own configuration and tokenizer."""
 
     model: Any = None
-    its_tokenizer: Any = None
+    loaded_tokenizer: Any = None
 
     def config(self) -> Any:
         return self.model.config
 
     def tokenizer(self) -> Any:
-        return self.its_tokenizer
+        return self.loaded_tokenizer
 
 
 def generate(
@@ -84,14 +84,14 @@ def generate(
     if max_new_tokens < 1:
         raise UserError(f"max_new_tokens={max_new_tokens} leaves nothing to generate: give at least 1.")
     name = getattr(model.config, "_name_or_path", "") or type(model).__name__
-    spec = _AtHand(name, name, model=model, its_tokenizer=tokenizer)
+    spec = _LoadedModel(name, name, model=model, loaded_tokenizer=tokenizer)
     chosen = _policy(policy, spec)
     prompting = _prompting(chosen, prompt_regime, block_size)
     if chat and getattr(tokenizer, "chat_template", None) is None:
         raise UserError(f"The tokenizer of {name} has no chat format: leave chat=True out.")
     tokens = PromptEncoder(tokenizer, chat).encode(Sample("prompt", prompt, chat=chat))
-    limits = FULL if chosen.is_dense else Budget.parse(budget)
-    slots = 0 if chosen.is_dense else limits.slots_for(len(tokens), max_new_tokens, [len(tokens)])
+    parsed = FULL if chosen.is_dense else Budget.parse(budget)
+    slots = 0 if chosen.is_dense else parsed.slots_for(len(tokens), max_new_tokens, [len(tokens)])
     reasons = (
         reason_against(chosen, prompting),
         reason_against_model(chosen, spec.shape()),

@@ -93,9 +93,8 @@ def grid_jobs(base: DictConfig, overrides: Sequence[str], scale: str, compose: C
     ]
     distinct = list({repr(sorted(point.items())): point for point in chosen}.values())
     nodes = _nodes(distinct, others, compose)
-    replaced = {
-        group for group in CONFIG_GROUPS if all(_group_overrides(group, point) for point in distinct)
-    }  # not copied each time
+    # Groups that every point replaces are not copied each time.
+    replaced = {group for group in CONFIG_GROUPS if all(_group_overrides(group, point) for point in distinct)}
     plain = OmegaConf.masked_copy(base, [key for key in base if key not in ("grids", "hydra", *replaced)])
     for point in distinct:
         config = plain.copy()

@@ -1,8 +1,8 @@
 """Which source code decides what a class does, as hashes of code without comments and docstrings.
 
 For a class in a module: its file and the files that it imports. For a class typed into a notebook or a script: its text
-and what it uses from there. Nobody can look such code up later, so its names are no paths: a cell made with it is never
-called stale, and the latest of the same settings stands for the others.
+and what it uses from there. Such code cannot be looked up later, so its names are no paths: a cell made with it is
+never called stale, and the latest of the same settings stands for the others.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def reason_against_cell(cell: Cell, prompts: Prompts) -> str:
 
 @cache
 def _shape(model: ModelSpec) -> ModelShape:
-    """Read once for the thousands of cells of a sweep."""
+    """Read once for all cells of a sweep."""
     return model.shape()
 
 

@@ -1,4 +1,4 @@
-"""Diagnostics of one sample of a cell: run, and written beside the rows."""
+"""Runs diagnostics of one sample of a cell, and writes them into the folder of the cell."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.runner.plan import Job
 from harness.runner.samples import Prompts
 from tasks.base import Sample
 
-TEXT = "text"  # beside the diagnostics: what the tokens of a sample are
+TEXT = "text"  # name of the frame with the tokens of a sample as text
 
 
 def diagnosed(model: Any, job: Job, what: Sequence[str]) -> dict[str, pd.DataFrame]:

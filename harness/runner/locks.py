@@ -2,8 +2,8 @@
 
 A lock is the file ``<batch>.<epoch>.json``, created exclusively. The worker with the highest epoch holds the batch. The
 lock of a dead worker is never removed: the next worker creates the next epoch, which only one worker can, and a worker
-that wakes up again finds that its epoch is no longer the highest. So clocks decide who may
-try, never who may store.
+that wakes up again finds that its epoch is no longer the highest. So clocks decide which worker may try, never which
+may store.
 """
 
 from __future__ import annotations

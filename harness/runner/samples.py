@@ -1,4 +1,4 @@
-"""From a task's sample to what the engine is asked, and from what it answers to rows of the results.
+"""From a task's sample to requests of the engine, and from the engine's outcomes to rows of the results.
 
 A sample's text is cut in the middle, put into the chat format and encoded, in LongBench's order (tasks.md 2.3):
 fill, cut, wrap, encode. Its tokens become one request, or one for each of its continuations. The outcomes become one
