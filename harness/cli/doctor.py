@@ -26,6 +26,7 @@ NEEDED = ("torch", "transformers", "hydra", "omegaconf", "pandas", "pyarrow", "n
 EXTRAS = {  # by module: what needs it, and the extra that installs it
     "wandb": ("logger=wandb", "wandb"),
     "lm_eval": ("task=lm_eval/… and python -m harness lm_eval", "lm-eval"),
+    "openai": ("task.judge, scores by a model", "judge"),
     "ray": ("launcher=ray", "ray"),
     "submitit": ("launcher=slurm", "slurm"),
     "accelerate": ("model.device_map for models larger than one GPU", "device-map"),

@@ -1,4 +1,4 @@
-"""The language model that lm-evaluation-harness asks: requests become rows, rows go through the engine together."""
+"""A model for lm-evaluation-harness: its requests go through our engine in batches, under a policy and a budget."""
 
 from __future__ import annotations
 
@@ -8,11 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from hydra import compose, initialize_config_dir
-from lm_eval import utils
-from lm_eval.api.instance import Instance
-from lm_eval.api.model import TemplateLM
-from lm_eval.api.registry import register_model
-from lm_eval.models.utils import has_bos_prefix, postprocess_generated_text, resolve_max_length
 from omegaconf import OmegaConf
 
 from harness.config.cell import Cell
@@ -30,23 +25,32 @@ from harness.runner.worker import compute_batch
 from tasks.base import Mode, Sample, Task, TaskError
 from tasks.lm_eval_library import GenerationSettings
 
+try:
+    from lm_eval import utils
+    from lm_eval.api.instance import Instance
+    from lm_eval.api.model import TemplateLM
+    from lm_eval.api.registry import register_model
+    from lm_eval.models.utils import has_bos_prefix, postprocess_generated_text, resolve_max_length
+except ImportError as error:
+    raise UserError(f"{__name__} needs the package lm-eval ({error}): pip install -e '.[lm-eval]'.") from error
+
 log = logging.getLogger(__name__)
 Pair = tuple[tuple[str, str], list[int], list[int]]  # texts, tokens of the context, tokens of the continuation
 
 
 @dataclass(frozen=True)
-class Requests(Task):
-    """What lm-eval asks for: it makes the prompts and scores the answers itself."""
+class LmEvalRequests(Task):
+    """The task of one call: lm-eval makes the prompts and scores the answers itself."""
 
     name: ClassVar[str] = "lm_eval"
     version: ClassVar[str] = "1"
 
-    asked: Mode = "generate"
+    kind: Mode = "generate"
 
     @property
     def mode(self) -> Mode:
-        """Of one call."""
-        return self.asked
+        """The one that lm-eval requests in this call."""
+        return self.kind
 
 
 @register_model("kvreplica")
@@ -54,17 +58,17 @@ class KVReplica(TemplateLM):
     """A model under a policy and a budget, for ``simple_evaluate(model=KVReplica(…))`` and ``--model kvreplica``.
 
     ``model``: one of ``python -m harness list models``, a folder, or a hub id that is on this machine. ``settings``:
-    everything else that ``python -m harness`` takes for a cell, with its defaults (``policy``, ``budget``,
-    ``budget_of``, ``prompt``, ``block_size``, ``model.dtype``, ``policy.protect.sinks`` …). ``max_length``: tokens of
-    context and answer; that of the model's configuration where None. ``batch_size`` is accepted because lm-eval passes
-    it, and has no effect: batches are as large as memory allows, and rows do not depend on their company.
+    all other settings of a cell, with the defaults of ``python -m harness`` (``policy``, ``budget``, ``budget_of``,
+    ``prompt``, ``block_size``, ``model.dtype``, ``policy.protect.sinks`` …). ``max_length``: tokens of context and
+    answer; from the model's configuration if None. ``batch_size`` is accepted because lm-eval passes it, and has no
+    effect: batches are as large as memory allows, and results do not depend on the other requests in a batch.
 
     The policy acts while the context is read and on every token after it: between the context and the continuation
     of ``loglikelihood`` in all regimes, within the text of ``loglikelihood_rolling`` in ``blocked`` and ``token_fed``.
-    A budget that is a share of the prompt is one of the context; ``longest`` and ``median`` are taken over the requests
-    of one call, that is, over all tasks of one kind that are evaluated together.
+    A budget that is a share of the prompt is a share of the context; ``longest`` and ``median`` are taken over the
+    requests of one call, that is, over all tasks of one kind that are evaluated together.
 
-    Under ``policy=dense`` it agrees with lm-eval's ``HFLM``, with these deviations: decoding is greedy and knows no
+    Under ``policy=dense`` it agrees with lm-eval's ``HFLM``, with these deviations: decoding is greedy without a
     repetition penalty, whatever the model's generation config says; a context with its continuation is cut (from the
     left) to ``max_length`` tokens, not to one more; rolling windows of texts longer than that are one token shorter.
     Raises the errors of `harness.config.cell.USER_ERRORS`.
@@ -90,7 +94,7 @@ class KVReplica(TemplateLM):
         loaded = spec.load(pick_device(device or "auto"))
         pack_layers(loaded)
         self._device = loaded.device
-        self.memory = allowed_bytes(loaded.device)  # bytes; asked once, as the allocator keeps what a batch has used
+        self.memory = allowed_bytes(loaded.device)  # bytes; read once, as the allocator keeps what a batch has used
         self.engine = Engine(loaded, {*eos_token_ids(loaded), self.eot_token_id})
         config = spec.config()
         self.footprint = Footprint.of(config.get_text_config(), spec.dtype)
@@ -104,17 +108,17 @@ class KVReplica(TemplateLM):
 
     @property
     def prefix_token_id(self) -> int:
-        """What stands before a text without context: the beginning of text, or its end where there is none."""
+        """The token before a text without context: beginning of text, or end of text if there is none."""
         beginning = self.tokenizer.bos_token_id
         return self.eot_token_id if beginning is None else int(beginning)
 
     @property
     def tokenizer_name(self) -> str:
-        """Names lm-eval's cache of prompts."""
+        """The name under which lm-eval caches prompts."""
         return str(self.tokenizer.name_or_path).replace("/", "__")
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
-        """As the tokenizer does it, but never with two beginnings of text."""
+        """Token ids, never with two beginning-of-text tokens."""
         if add_special_tokens is None:
             add_special_tokens = not has_bos_prefix(string, self.tokenizer.decode(self.prefix_token_id))
         return list(self.tokenizer.encode(string, add_special_tokens=add_special_tokens))
@@ -135,7 +139,7 @@ class KVReplica(TemplateLM):
         )
 
     def set_cache_hook(self, cache_hook: Any) -> None:
-        """Refused: lm-eval's cache of answers knows the prompt but neither the policy nor the budget."""
+        """Raises `UserError`: the keys of lm-eval's cache of answers hold the prompt but neither policy nor budget."""
         raise UserError(
             "lm-eval's cache of answers (use_cache) would give the answers of one policy for another: leave it out."
         )
@@ -149,7 +153,7 @@ class KVReplica(TemplateLM):
         ]
         rows = [
             replace(
-                self._row(prompt, prompts, generation.max_new_tokens),
+                self._request(prompt, prompts, generation.max_new_tokens),
                 max_new_tokens=generation.max_new_tokens,
                 until=StopTexts(generation.until, self.tokenizer) if generation.until else None,
             )
@@ -160,14 +164,14 @@ class KVReplica(TemplateLM):
             postprocess_generated_text(
                 self.tokenizer.decode(outcome.tokens, skip_special_tokens=True), [*generation.until, end], None
             )
-            for outcome, generation in zip(self._outcomes("generate", rows), wanted, strict=True)
+            for outcome, generation in zip(self._run("generate", rows), wanted, strict=True)
         ]
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Nats of each text after one prefix token, read in the cell's regime under its policy.
+        """Log likelihood of each text after one prefix token (nats), read in the cell's regime under its policy.
 
-        A text longer than the model is read in windows that overlap, each token scored once, each window a prompt of
-        its own. Raises `UserError` where the regime evicts nothing before the text is over.
+        A text longer than ``max_length`` is read in overlapping windows, each a prompt of its own; every token is
+        scored once. Raises `UserError` where the regime evicts nothing before the text ends.
         """
         if self.cell.prompting.regime == "one_shot" and not self.cell.policy.is_dense:
             raise UserError(
@@ -185,34 +189,34 @@ class KVReplica(TemplateLM):
             )
         ]
         prompts = [before + scored for _, before, scored in windows]
-        rows = [self._row(prompt, prompts, 0) for prompt in prompts]
+        rows = [self._request(prompt, prompts, 0) for prompt in prompts]
         totals = [0.0] * len(requests)
-        for (number, _, scored), outcome in zip(windows, self._outcomes("perplexity", rows), strict=True):
+        for (number, _, scored), outcome in zip(windows, self._run("perplexity", rows), strict=True):
             totals[number] -= sum(outcome.nll[-len(scored) :])
         return totals
 
     def _loglikelihood_tokens(
         self, requests: list[Pair], disable_tqdm: bool = False, **kwargs: Any
     ) -> list[tuple[float, bool]]:
-        """Nats of each continuation, and whether the model would have said exactly that."""
-        for (_, text), _, given in requests:
-            if not given:
+        """Log likelihood of each continuation (nats), and whether it is the greedy one."""
+        for (_, text), _, continuation in requests:
+            if not continuation:
                 raise TaskError(no_tokens_message(text, "its context"))
-        prompts = [self._cut(context, self.max_length - len(given)) for _, context, given in requests]
+        prompts = [self._cut(context, self.max_length - len(continuation)) for _, context, continuation in requests]
         rows = [
-            replace(self._row(prompt, prompts, 0), max_new_tokens=len(given), continuation=given)
-            for prompt, (_, _, given) in zip(prompts, requests, strict=True)
+            replace(self._request(prompt, prompts, 0), max_new_tokens=len(continuation), continuation=continuation)
+            for prompt, (_, _, continuation) in zip(prompts, requests, strict=True)
         ]
-        return [(-sum(outcome.nll), outcome.greedy) for outcome in self._outcomes("continuations", rows)]
+        return [(-sum(outcome.nll), outcome.greedy) for outcome in self._run("continuations", rows)]
 
-    def _row(self, prompt: Sequence[int], prompts: Sequence[Sequence[int]], new_tokens: int) -> Request:
-        """Under the cell's policy. For the budget: ``prompts``, all of this call, and ``new_tokens`` to generate."""
+    def _request(self, prompt: Sequence[int], prompts: Sequence[Sequence[int]], new_tokens: int) -> Request:
+        """A request under the cell's policy; its budget may depend on ``prompts``, all of this call."""
         policy, budget = self.cell.policy, self.cell.budget
         slots = 0 if policy.is_dense else budget.slots_for(len(prompt), new_tokens, [len(other) for other in prompts])
         return Request(prompt, policy, slots)
 
     def _cut(self, prompt: list[int], room: int) -> list[int]:
-        """The last ``room`` tokens, as lm-eval's own models cut."""
+        """The last ``room`` tokens, as lm-eval's own models cut. Raises `UserError` for no room."""
         if room < 1:
             raise UserError(
                 f"An answer of so many tokens leaves no room for its context in max_length={self.max_length}: ask for "
@@ -222,9 +226,9 @@ class KVReplica(TemplateLM):
             log.warning("A context of %d tokens is cut to its last %d.", len(prompt), room)
         return prompt[-room:]
 
-    def _outcomes(self, mode: Mode, rows: Sequence[Request]) -> list[RequestOutput]:
-        """What the engine makes of all rows, in their order; those with one context read it together."""
-        cell = replace(self.cell, task=Requests(mode))
+    def _run(self, mode: Mode, rows: Sequence[Request]) -> list[RequestOutput]:
+        """The engine's outputs, in the order of ``rows``. Rows with the same context read it once (prefix sharing)."""
+        cell = replace(self.cell, task=LmEvalRequests(mode))
         jobs = tuple(Job(cell, Sample(str(number), ""), (row,)) for number, row in enumerate(rows))
         work = Plan(cell.model, (cell,), jobs, 0, self.shape, self.footprint)
         found: dict[str, RequestOutput] = {}
@@ -238,7 +242,7 @@ class KVReplica(TemplateLM):
 
 
 def _cell(overrides: Sequence[str]) -> Cell:
-    """The cell that ``python -m harness`` would make of these settings; its task is not used."""
+    """The cell that ``python -m harness`` would make from these settings; its task is ignored."""
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         config = OmegaConf.to_container(compose("config", overrides=list(overrides)), resolve=True)
     assert isinstance(config, dict)

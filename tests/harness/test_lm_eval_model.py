@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -223,3 +224,10 @@ def test_the_command_line_runs_a_policy(folder, tmp_path):
     (file,) = tmp_path.rglob("results_*.json")
     assert "exact_match,none" in json.loads(file.read_text())["results"]["going_on"]
     assert "|going_on" in done.stdout
+
+
+def test_without_the_package_one_sentence_names_the_remedy(monkeypatch):
+    monkeypatch.delitem(sys.modules, "harness.integrations.lm_eval")
+    monkeypatch.setitem(sys.modules, "lm_eval", None)
+    with pytest.raises(UserError, match=r"needs the package lm-eval .*pip install -e '\.\[lm-eval\]'"):
+        importlib.import_module("harness.integrations.lm_eval")
