@@ -108,7 +108,9 @@ class HeadKV:
     def _checked(self, layers: int, kv_heads: int) -> Importance:
         """The importance table; `PolicyError` where it is that of a model with another layout."""
         if isinstance(self.profile, str):
-            raise PolicyError(f"The head profile {self.profile} was not read: pass it through harness.profiles first.")
+            raise PolicyError(
+                f"The head profile {self.profile} was not read: pass it through harness.config.head_profiles first."
+            )
         measured, heads = self._layout
         if measured != layers or heads == 0 or heads % kv_heads:
             raise PolicyError(self._other_layout(f"{layers} layers with {kv_heads} KV heads each"))

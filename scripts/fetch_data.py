@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path
 
 from scripts.fetching.data_checks import verified
-from scripts.fetching.sources import Source, opened
+from scripts.fetching.sources import DataSource, opened
 from tasks.base import TaskError, nearest
 from tasks.data import CATALOGUE, DataSet
 from tasks.data.tables import CARRIED, FETCHED
@@ -75,7 +75,7 @@ def chosen(name: str) -> list[DataSet]:
     return entries
 
 
-def put(entry: DataSet, source: Source, into: Path) -> str:
+def put(entry: DataSet, source: DataSource, into: Path) -> str:
     """Get, check, write and record one data set; what was done, as a line."""
     got = source.get(entry)
     rows = verified(entry, got.data, got.place)

@@ -22,22 +22,22 @@ UNREACHABLE = (OSError, HTTPError)
 
 
 @dataclass(frozen=True)
-class Got:
-    """JSON Lines as they came; ``place`` is what errors call them, ``origin`` what is written down about them."""
+class FetchedRows:
+    """JSON Lines as they were fetched; ``place`` is their name in errors, ``origin`` what PROVENANCE.json records."""
 
     data: bytes
     place: str
     origin: dict[str, str]
 
 
-class Source(Protocol):
+class DataSource(Protocol):
     """Something that holds the data sets of one group."""
 
-    def get(self, entry: DataSet) -> Got:
+    def get(self, entry: DataSet) -> FetchedRows:
         """The rows of a data set as they lie there; raises `TaskError` where they do not."""
 
 
-def opened(entry: DataSet, origin: str) -> Source:
+def opened(entry: DataSet, origin: str) -> DataSource:
     """The source that ``--from`` names, for the group of ``entry``: ``hub``, ``hub:<owner/name>`` or a folder.
 
     Raises `TaskError` where there is no such folder, no hub repository, or no network.
@@ -58,7 +58,7 @@ def _split(entry: DataSet) -> str:
     return entry.hub.split if entry.hub else "test"
 
 
-def _on_hub(entry: DataSet) -> Source:
+def _on_hub(entry: DataSet) -> DataSource:
     hub = entry.hub
     if hub is None:
         raise TaskError(
@@ -82,11 +82,11 @@ class Folder:
 
     folder: Path
 
-    def get(self, entry: DataSet) -> Got:
+    def get(self, entry: DataSet) -> FetchedRows:
         """From the first of the file names that the data set may have."""
         for file in in_folder(entry, self.folder):
             if file.is_file():
-                return Got(unpacked(file), str(file), {"file": str(file.resolve())})
+                return FetchedRows(unpacked(file), str(file), {"file": str(file.resolve())})
         raise TaskError(f"{self.folder} does not hold {entry.name} ({file_names(entry)}).")
 
 
@@ -97,7 +97,7 @@ class Archive:
     file: Path
     hub: Hub
 
-    def get(self, entry: DataSet) -> Got:
+    def get(self, entry: DataSet) -> FetchedRows:
         """From the archive; raises `TaskError` where it is truncated or lacks the file."""
         size = self.file.stat().st_size
         try:
@@ -110,7 +110,7 @@ class Archive:
         except (zipfile.BadZipFile, zlib.error, EOFError):
             raise TaskError(f"{self.file} is damaged or cut off: it cannot be read as zip. Fetch it again.") from None
         origin = {"repository": self.hub.repository, "revision": str(self.hub.revision), "file": self.file.name}
-        return Got(data, f"{self.file}/{entry.member}.jsonl", origin)
+        return FetchedRows(data, f"{self.file}/{entry.member}.jsonl", origin)
 
     def _refuse_old(self, size: int, names: dict[str, str]) -> None:
         missing = [name for name in self.hub.must_hold if name not in names]
@@ -128,7 +128,7 @@ class Repository:
 
     hub: Hub
 
-    def get(self, entry: DataSet) -> Got:
+    def get(self, entry: DataSet) -> FetchedRows:
         """From the hub, at the pinned revision or with the checks of a mirror."""
         name = self.hub.repository
         try:
@@ -143,7 +143,7 @@ class Repository:
                 f"network, save it as {entry.member}.jsonl, and say --from <its folder>."
             ) from None
         data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in loaded).encode()
-        return Got(data, name, {"repository": name, "revision": revision, "split": self.hub.split})
+        return FetchedRows(data, name, {"repository": name, "revision": revision, "split": self.hub.split})
 
     def _load(self, entry: DataSet) -> tuple[Any, str]:
         try:
