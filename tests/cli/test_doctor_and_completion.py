@@ -45,7 +45,7 @@ def test_without_torch_it_still_speaks_and_fails(quick, monkeypatch, tmp_path, c
     code, text = said(capfd, tmp_path)
     assert code == 1
     assert "missing: torch; run 'make setup'" in text
-    assert "Nothing can be run until this is mended: packages." in text
+    assert "Nothing can run until this is fixed: packages." in text
 
 
 def test_a_model_that_fails_is_a_failure_with_its_reason(quick, monkeypatch, tmp_path, capfd):
