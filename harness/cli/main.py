@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,9 @@ def main() -> None:
     if words[0] in COMPLETION:
         return _compose_with_hydra(words, lambda jobs: None)  # without torch: a shell waits for it at every tab
     if words[0] in ("-h", "--help", "help"):
-        return print(_help())
+        with suppress(BrokenPipeError):  # the reader (head) has closed the pipe
+            print(_help(), flush=True)
+        return
     command, rest = (words[0], words[1:]) if words[0] in COMMANDS else ("run", words)
     if command in WITHOUT_TORCH:
         sys.exit(importlib.import_module(f"harness.cli.{command}").main(rest))
