@@ -47,20 +47,15 @@ def newest_rows(results: Path, item: str, model: str = "") -> pd.DataFrame:
 def run_conditions(rows: pd.DataFrame) -> tuple[str, ...]:
     """Where and how the rows of one run came about, as sentences."""
     first = rows.iloc[0]
-    rounds = (
-        f"{first['repeats']:d} rounds in which every case ran once" if "seconds" in "".join(rows["quantity"]) else ""
-    )
-    return tuple(
-        filter(
-            None,
-            (
-                f"Model {first['model']}, {first['dtype']}, one row at a time, random tokens.",
-                f"{first['device']}, {first['threads']} threads, {readable(str(first['hardware']))}.",
-                f"Times are medians of {rounds}, dense among them." if rounds else "",
-                f"Measured {first['created']} at commit {first['git'] or 'unknown'}; {first['versions']}.",
-            ),
-        )
-    )
+    sentences = [
+        f"Model {first['model']}, {first['dtype']}, one row at a time, random tokens.",
+        f"{first['device']}, {first['threads']} threads, {readable(str(first['hardware']))}.",
+        f"Measured {first['created']} at commit {first['git'] or 'unknown'}; {first['versions']}.",
+    ]
+    if "seconds" in "".join(rows["quantity"]):
+        rounds = f"{first['repeats']:d} rounds in which every case ran once"
+        sentences.insert(2, f"Times are medians of {rounds}, dense among them.")
+    return tuple(sentences)
 
 
 # Single values of stored rows.

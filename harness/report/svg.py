@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable
-from typing import Any
+from contextlib import AbstractContextManager
 from xml.etree import ElementTree
 
 import matplotlib
@@ -49,8 +49,8 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width * PX, height * PX))
 
 
-def matplotlib_style() -> Any:
-    """The context in which figures are drawn and saved."""
+def matplotlib_style() -> AbstractContextManager[None]:
+    """The context within which figures are drawn and saved."""
     return matplotlib.rc_context(_SETTINGS)
 
 

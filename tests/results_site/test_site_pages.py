@@ -181,7 +181,7 @@ def mixed(colour: str, ground: str, share: float) -> str:
 
 
 def test_the_same_rows_give_the_same_bytes(results, site, tmp_path, call):
-    code, printed = call(command, f"results_dir={results}", f"to={tmp_path / 'again'}")
+    code, printed = call(command, f"results_dir={results}", f"out={tmp_path / 'again'}")
     assert code == 0, printed
     assert f"open {tmp_path / 'again'}/index.html" in printed
     files = {file.relative_to(site): file.read_bytes() for file in site.rglob("*") if file.is_file()}

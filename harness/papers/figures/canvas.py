@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from xml.etree import ElementTree
@@ -161,23 +162,11 @@ def legend_entry(label: str, look: Look) -> Line2D:
     return Line2D([], [], linestyle=look.line, linewidth=1.4, label=label, **marker_style(look))
 
 
-def white_page_style() -> Any:
-    """The context manager within which sheets are filled and rendered."""
-    return _FigureStyle()
-
-
-class _FigureStyle:
-    """`matplotlib_style` of the reports, with the colours of a white page."""
-
-    def __enter__(self) -> None:
-        self._contexts = (matplotlib_style(), matplotlib.rc_context())
-        for each in self._contexts:
-            each.__enter__()
-        matplotlib.rcParams.update(_ON_WHITE)
-
-    def __exit__(self, *error: Any) -> None:
-        for each in reversed(self._contexts):
-            each.__exit__(*error)
+@contextmanager
+def white_page_style() -> Iterator[None]:
+    """The context within which sheets are filled and rendered: the style of the reports on a white page."""
+    with matplotlib_style(), matplotlib.rc_context(_ON_WHITE):
+        yield
 
 
 def render_figure(drawn: Figure, name: str, description: str, fixed_width: bool = False) -> tuple[str, bytes]:
