@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import geometric_mean
 from typing import Any, ClassVar
 
 from tasks.base import Sample, Task, TaskError, Tokenizer, files_hash, nearest, sources_hash, whole
@@ -37,7 +36,7 @@ class BuzzTask(Task):
     """BUZZ's summaries: XSum and CNN/DailyMail in 50 words by ROUGE, CNN/DailyMail in 150 words by Self-BLEU.
 
     Metrics of ``xsum`` and ``cnn_dailymail``: F of rouge-1, rouge-2 and rouge-l of the package ``rouge`` 1.0.1; the
-    paper's mean ROUGE is the geometric mean of the three averages (`mean_rouge`). Of ``self_bleu``: the paper's value,
+    paper's mean ROUGE is the geometric mean of the three averages. Of ``self_bleu``: the paper's value,
     and the value without the empty sentence after the last full stop. The prompt is plain text; the first ``rows`` rows
     are used, 40 as in the released script (the paper does not say). With ``trailing_blank`` predictions are scored
     with the blank that BUZZ's word-by-word output always ends with: after a final full stop it counts as an empty
@@ -108,8 +107,3 @@ class BuzzTask(Task):
             max_new_tokens=self.max_new_tokens,
             document=str(row["id"]),
         )
-
-
-def mean_rouge(averages: Mapping[str, float]) -> float:
-    """The geometric mean of a table's rouge_1, rouge_2 and rouge_l, on their scale: BUZZ's "Mean ROUGE"."""
-    return geometric_mean([averages[name] for name in ("rouge_1", "rouge_2", "rouge_l")])

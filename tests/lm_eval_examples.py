@@ -12,8 +12,8 @@ import yaml
 
 import tasks
 from harness.config.model import ModelSpec
-from tasks.niah import DIGITS
 from tasks.haystack import passage
+from tasks.niah import DIGITS
 
 TESTBED = ModelSpec("testbed", "bundled/testbed")
 GENERATION = {

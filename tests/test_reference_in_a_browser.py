@@ -7,8 +7,8 @@ import pytest
 from chromium import Browser
 from test_reference_result import REFERENCE
 
-from harness.papers.paper_report import OURS_PAGE
 from harness.papers.published import PAPERS
+from harness.papers.report_items import OURS_PAGE
 
 pytestmark = chromium.needed
 BROKEN = "return [...document.images].filter(image => !image.naturalWidth).map(image => image.alt)"

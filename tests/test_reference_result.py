@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.papers.paper_report import OURS_PAGE, reported
+from harness.papers.paper_report import write_reports
 from harness.papers.published import PAPERS
+from harness.papers.report_items import OURS_PAGE
 from harness.store.loading import load_rows
 
 REFERENCE = Path(__file__).parent.parent / "results" / "reference"
@@ -18,7 +19,7 @@ TABLES = (".md", ".tex", ".csv")
 @pytest.fixture(scope="module")
 def rebuilt(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("rebuilt")
-    assert len(list(reported([*PAPERS, OURS_PAGE], REFERENCE, "mini", folder))) == len(PAPERS) + 1
+    assert len(list(write_reports([*PAPERS, OURS_PAGE], REFERENCE, "mini", folder))) == len(PAPERS) + 1
     return folder
 
 

@@ -7,24 +7,18 @@ from typing import Any
 
 import pandas as pd
 
-from harness.report.labels import ordered_budgets, ordered_policies, policy_labels
-from harness.report.rows import CONTEXT, checked_rows
+from harness.report.labels import ordered_budgets, ordered_policies
+from harness.report.rows import CONTEXT
 
 
-def ledger_table(rows: pd.DataFrame) -> pd.DataFrame:
-    """One line per cell, invalid ones included.
+def ledger_lines(accepted: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFrame:
+    """One line per cell of checked rows, invalid ones included; ``labels`` are by cell.
 
     Slots are per layer and KV head: ``requested_min`` and ``requested_max`` over samples (-1 for dense),
     ``kept_max`` the most that survived between chunks or steps, ``peak`` the most that attention saw at once.
     ``kv_bytes`` and ``state_bytes`` are the largest over samples, ``evicted`` (tokens per layer and KV head)
     and ``coverage`` (share of the prompt's tokens, 0 to 1) are means over samples.
     """
-    accepted = checked_rows(rows)
-    return ledger_lines(accepted, policy_labels(accepted))
-
-
-def ledger_lines(accepted: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFrame:
-    """The ledger of checked rows, under the given labels of cells."""
     # A sample has one row per metric, all with the same ledger.
     once = accepted.drop_duplicates(["cell_id", "sample_id"])
     broken = accepted[accepted["invalid"] != ""].groupby("cell_id").size()

@@ -40,14 +40,3 @@ def attention(model: PreTrainedModel, block: int, slots: int, passes: int) -> Ca
             torch.bmm(torch.bmm(query, keys.transpose(1, 2)), values)
 
     return run
-
-
-def copying(device: torch.device, megabytes: int = 256) -> Callable[[], None]:
-    """One copy of so many megabytes: read and written once."""
-    source = torch.zeros(megabytes * 2**20 // 4, device=device)
-    target = torch.empty_like(source)
-
-    def run() -> None:
-        target.copy_(source)
-
-    return run

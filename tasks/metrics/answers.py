@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _CONTROL = re.compile(r"[\x00-\x1f]")
-_MARKED = re.compile(r"#### (\-?[0-9\.\,]+)")
 _ANY_NUMBER = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
 _IGNORED = tuple(re.compile(pattern) for pattern in (r",", r"\$", r"(?s).*#### ", r"\.$"))  # in this order
 
@@ -63,19 +62,11 @@ def postprocessed(prediction: str) -> str:
     return _CONTROL.sub("\n", prediction.strip()).strip()
 
 
-def gsm8k_strict(prediction: str, gold: str) -> float:
-    """1 if the first number after ``####`` is the gold one, commas aside; compared as text, so ``18.`` is not ``18``.
-
-    ``gold`` is the number or the whole reference solution. Source: openai/grade-school-math ``dataset.py``.
-    """
-    answer = _marked(prediction)
-    return float(answer is not None and answer == (_marked(gold) or gold.replace(",", "")))
-
-
 def gsm8k_flexible(prediction: str, gold: str) -> float:
     """1 if the last number anywhere is the gold one: ``flexible-extract`` of lm-evaluation-harness, gsm8k 3.0.
 
-    Commas, dollar signs and one final full stop are ignored; ``18.0`` is not ``18``. ``gold`` as in `gsm8k_strict`.
+    Commas, dollar signs and one final full stop are ignored; ``18.0`` is not ``18``. ``gold`` is the number or
+    the whole reference solution.
     """
     answer = last_number(prediction)
     return float(answer is not None and _plain(answer) == _plain(gold))
@@ -85,11 +76,6 @@ def last_number(text: str) -> str | None:
     """The last number of a text as it stands there (``$1,080.``), if there is one."""
     found = [match[0] for match in _ANY_NUMBER.finditer(text)]
     return found[-1].strip() if found else None
-
-
-def _marked(text: str) -> str | None:
-    found = _MARKED.search(text)
-    return found[1].replace(",", "") if found else None
 
 
 def _plain(number: str) -> str:

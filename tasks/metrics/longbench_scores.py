@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import partial
 
-import numpy as np
-
 from tasks.base import TaskError, nearest
 from tasks.metrics.answers import normalised
 from tasks.metrics.overlap import chinese_words, rouge_l, rouge_l_zh
@@ -140,7 +138,6 @@ _PAIRWISE: Mapping[str, Callable[[str, str], float]] = {
 }
 _CLASSIFIED = frozenset({"trec", "lsht"})
 _FIRST_LINE = frozenset({"trec", "triviaqa", "samsum", "lsht"})
-_BUCKETS = ("0-4k", "4-8k", "8k+")
 
 
 def item_score(dataset: str, prediction: str, answers: Sequence[str], classes: Sequence[str] = ()) -> float:
@@ -157,28 +154,6 @@ def item_score(dataset: str, prediction: str, answers: Sequence[str], classes: S
 def first_line(prediction: str) -> str:
     """What stands before the first newline, newlines at the start aside."""
     return prediction.lstrip("\n").partition("\n")[0]
-
-
-def task_score(scores: Sequence[float]) -> float:
-    """100 times the mean, rounded to 2 decimals: the official ``scorer``. Raises `TaskError` without scores."""
-    if not scores:
-        raise TaskError("LongBench's task score is a mean over rows, and there is none: run at least one.")
-    total = 0.0  # one after the other, as the official loop; sum() adds more exactly since Python 3.12
-    for score in scores:
-        total += score
-    return round(100 * total / len(scores), 2)
-
-
-def bucket_scores(scores: Sequence[float], lengths: Sequence[int]) -> dict[str, float]:
-    """`task_score` of the rows below 4000, below 8000 and from 8000 on: LongBench-E's ``scorer_e``.
-
-    ``lengths`` are the rows' own ``length``, in words. A bucket without rows is NaN. Mean and rounding are NumPy's,
-    as there, which now and then differ from `task_score` in the last digit.
-    """
-    buckets: dict[str, list[float]] = {name: [] for name in _BUCKETS}
-    for score, length in zip(scores, lengths, strict=True):
-        buckets[_BUCKETS[(length >= 4000) + (length >= 8000)]].append(score)
-    return {name: float(round(100 * np.mean(items), 2)) if items else float("nan") for name, items in buckets.items()}
 
 
 def _metric(dataset: str, classes: Sequence[str]) -> Callable[[str, str], float]:

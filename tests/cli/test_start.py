@@ -7,5 +7,6 @@ import sys
 
 
 def test_a_sweep_is_planned_and_refused_without_transformers_models():
-    code = "import harness.runner.sweep, sys; assert not {'harness.runner.worker', 'transformers.modeling_utils'} & set(sys.modules)"
+    heavy = "{'harness.runner.worker', 'transformers.modeling_utils'}"
+    code = f"import harness.runner.sweep, sys; assert not {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

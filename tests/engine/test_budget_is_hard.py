@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from presets import evicting_in, policy
-from tiny import prompt, tiny_model
+from tiny import prompt, stored_bytes, tiny_model
 
 from harness.engine import engine as engine_run
 from harness.engine.batch import batch
@@ -74,7 +74,7 @@ def test_no_policy_in_any_regime_holds_more_than_it_may(engine, caches, name, fe
     assert ledger.kv_bytes == (budget + grown) * BYTES_PER_SLOT
     tail = 1 if feed.regime in ("one_shot", "token_fed") else feed.block_size
     capacity = budget + (NEW if chosen.schedule.decode == "never" else 0)
-    assert run.cache.allocated_bytes() == (capacity + tail) * BYTES_PER_SLOT
+    assert stored_bytes(run.cache) == (capacity + tail) * BYTES_PER_SLOT
 
 
 @pytest.mark.parametrize("feed", FEEDS, ids=str)

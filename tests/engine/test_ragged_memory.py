@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from presets import policy
-from tiny import prompt, tiny_model
+from tiny import prompt, stored_bytes, tiny_model
 
 from harness.engine import engine
 from harness.engine.batch import batch
@@ -25,7 +25,7 @@ def test_stored_bytes_are_those_of_the_slots_kept(name, monkeypatch):
             layers = self.cache.layers
             stored = sum(layer.keys.nbytes + layer.values.nbytes for layer in layers)
             assert stored == sum(int(layer.held().sum()) for layer in layers) * (8 + 8) * 4
-            assert stored == self.cache.allocated_bytes()
+            assert stored == stored_bytes(self.cache)
             sizes.append(stored)
 
     monkeypatch.setattr(engine, "Batch", Watched)

@@ -51,3 +51,8 @@ def generated_by_transformers(model: PreTrainedModel, tokens: list[int], new: in
     """Transformers' own greedy continuation with its own cache."""
     out = model.generate(torch.tensor([tokens]), max_new_tokens=new, min_new_tokens=new, do_sample=False)
     return out[0, len(tokens) :].tolist()
+
+
+def stored_bytes(cache) -> int:
+    """Bytes of K and V storage over all layers, tails included."""
+    return sum(tensor.nbytes for layer in cache.layers for tensor in (layer.keys, layer.values))

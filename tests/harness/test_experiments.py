@@ -14,7 +14,7 @@ from harness.config.cell import Cell
 from harness.config.experiments import CONF, option_names
 from harness.config.policy import preset
 from harness.errors import UserError
-from harness.papers.published import PAPERS, items
+from harness.papers.published import PAPERS, paper_items
 
 ITEMS = [name for name in option_names("exp") if name.partition("/")[0] in PAPERS and not name.endswith("/all")]
 DRAWINGS = {
@@ -50,7 +50,7 @@ def cells(name):
 
 
 def test_every_table_and_figure_that_is_no_drawing_has_its_file():
-    wanted = {(row.paper, row.item) for row in items().itertuples()} - DRAWINGS
+    wanted = {(row.paper, row.item) for row in paper_items().itertuples()} - DRAWINGS
     assert {f"{paper}/{item.lower().replace(' ', '_')}" for paper, item in wanted} == set(ITEMS)
 
 

@@ -12,8 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.report.ledger_table import ledger_table
+from harness.report.labels import policy_labels
+from harness.report.ledger_table import ledger_lines
 from harness.report.page import render, write_report
+from harness.report.rows import checked_rows
 from harness.report.summary import summary_table, value_text
 
 Make = Callable[..., pd.DataFrame]
@@ -47,6 +49,11 @@ class Outline(HTMLParser):
     def handle_data(self, data: str) -> None:
         if "style" not in self.open:
             self.text.append(data)
+
+
+def ledger_lines_of(rows: pd.DataFrame) -> pd.DataFrame:
+    accepted = checked_rows(rows)
+    return ledger_lines(accepted, policy_labels(accepted))
 
 
 def parsed(page: str) -> Outline:
@@ -155,7 +162,7 @@ def test_invalid_cell_is_named_and_left_out(make: Make) -> None:
     assert page.count("<s>invalid</s>") == 1
     assert "sink, budget 128: mean" not in page
     assert "sink, budget 64: mean" in page
-    table, ledger = summary_table(broken), ledger_table(broken)
+    table, ledger = summary_table(broken), ledger_lines_of(broken)
     identity = broken.loc[cell, "cell_id"].iloc[0]
     assert identity not in set(table["cell_id"])
     assert len(table) == 13
@@ -259,7 +266,7 @@ def test_writes_the_file_and_its_folder(make: Make, tmp_path: Path) -> None:
 
 def test_ledger_counts_a_sample_once_however_many_metrics(make: Make) -> None:
     rows = make(["sink"], ["64"], ["niah"])
-    line = ledger_table(pd.concat([rows, rows.assign(metric="f1")])).query("policy == 'sink'").iloc[0]
+    line = ledger_lines_of(pd.concat([rows, rows.assign(metric="f1")])).query("policy == 'sink'").iloc[0]
     assert line["samples"] == 45
     assert (line["requested_min"], line["requested_max"], line["kept_max"], line["peak"]) == (64, 64, 64, 96)
     assert line["evicted"] == pytest.approx(rows.query("policy == 'sink'")["tokens_evicted"].mean())

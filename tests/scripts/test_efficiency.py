@@ -11,8 +11,8 @@ from harness.config import provenance
 from harness.engine.engine import Engine
 from harness.papers import flop_formulas
 from harness.papers.efficiency_rows import CASE, COLUMNS, save_rows
-from harness.papers.report_items import extra_items, measured_tables_of
 from harness.papers.published import PAPERS
+from harness.papers.report_items import extra_items, measured_tables_of
 from scripts.bench.shapes import build
 from scripts.efficiency import cases
 from scripts.efficiency.cases import SCALES, Scale, timed_cases

@@ -6,7 +6,10 @@ from harness.store.store import Store
 from scripts.item_costs import Spent, sentence, spent, with_cost
 
 LABELS = {"task": "niah", "prompt": "blocked", "block_size": 32, "budget": "25%"}
-HEAD = "# @package _global_\n# Hardware: two\n#           cores\n# Cost:     old; over\n#           two lines\n# Remark:   x\nname: y\n"
+HEAD = (
+    "# @package _global_\n# Hardware: two\n#           cores\n# Cost:     old; over\n#           two lines\n"
+    "# Remark:   x\nname: y\n"
+)
 
 
 def stored(tmp_path, policy, samples, seconds):

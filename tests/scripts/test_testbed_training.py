@@ -13,12 +13,12 @@ from omegaconf import OmegaConf
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from harness.errors import UserError
-from scripts.testbed import training_loop, network, words
+from scripts.testbed import network, training_loop, words
+from scripts.testbed.curriculum import Curriculum
 from scripts.testbed.export_model import export, write
 from scripts.testbed.five_gram import FiveGram
 from scripts.testbed.ingredients import CLOSE, SHORTEST_LINE, WRITERS
 from scripts.testbed.mixture import Mixture
-from scripts.testbed.curriculum import Curriculum
 from scripts.testbed.weighted import ANSWER, FIRST
 from scripts.testbed.word_lists import WORD_LISTS, WordLists
 from tasks.mini.material import material

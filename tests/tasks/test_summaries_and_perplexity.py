@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tasks import Likelihood, TaskError, build
-from tasks.buzz_summaries import mean_rouge
 from tasks.data.tables import table
 from tasks.metrics.overlap import rouge_l
 from tasks.needle import diagonals
@@ -47,10 +46,6 @@ def test_self_bleu_is_that_of_the_worked_examples(words):
             "self_bleu": pytest.approx(case["buzz_self_bleu3"], abs=1e-9),
             "self_bleu_no_empty": pytest.approx(case["self_bleu3_without_empty_sentences"], abs=1e-9),
         }
-
-
-def test_the_mean_rouge_of_a_table_is_the_geometric_mean():
-    assert mean_rouge({"rouge_1": 0.2, "rouge_2": 0.4, "rouge_l": 0.1}) == pytest.approx(0.2)
 
 
 def test_only_the_first_rows_with_an_article_are_asked(words, tmp_path):

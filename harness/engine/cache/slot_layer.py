@@ -271,10 +271,6 @@ class SlotLayer(CacheLayerMixin):
 class SlotCache(Cache):
     """One layer object per layer of the model, uniform (`SlotLayer`) or ragged."""
 
-    def allocated_bytes(self) -> int:
-        """Bytes of K and V storage over all layers, tails included."""
-        return sum(t.nbytes for layer in self.layers if layer.is_initialized for t in (layer.keys, layer.values))
-
     def carried_bytes(self, groups: Sequence[slice]) -> list[int]:
         """Bytes of the tensors that policies carry per row, for each row, over all layers. ``groups``: rows of each."""
         total = [0] * groups[-1].stop
