@@ -91,7 +91,7 @@ def planned(configs: Sequence[DictConfig]) -> list[Planned]:
         beside, impossible = baseline_cells(asked, prompts)
         for line in (
             *explain_unsupported(refusals, "Refused, and not run:"),
-            *explain_unsupported(impossible, "Without the reference line"),
+            *explain_unsupported(impossible, "Without the baseline"),
         ):
             say(escape(line))
         cells = {cell.id: cell for cell in [*(each.cell for each in asked), *beside]}

@@ -114,7 +114,7 @@ def run_sweep(configs: Sequence[DictConfig], logger: Logger) -> SweepResult:
         raise UserError(" ".join(dict.fromkeys(each.reason for each in unsupported)))
     baselines, impossible = baseline_cells(requested, prompts)
     refused = explain_unsupported(unsupported, "Refused, and not run:")
-    notes = [*refused, *explain_unsupported(impossible, "Without the reference line")]
+    notes = [*refused, *explain_unsupported(impossible, "Without the baseline")]
     for note in notes:
         say(escape(note))
     cells = [*(each.cell for each in requested), *baselines]
