@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from harness.config import experiments
 from harness.config.cell import Cell
 from harness.config.experiments import CONF, option_names
-from harness.config.policy import preset
+from harness.config.policy_config import preset
 from harness.console import say
 from harness.papers.published import PAPERS
 from harness.runner.samples import Prompts

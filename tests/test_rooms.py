@@ -150,6 +150,24 @@ def test_a_run_reaches_few_files():
     assert len(reached) <= MOST_FILES_OF_A_RUN
 
 
+def test_a_class_name_means_one_thing():
+    places: dict[str, list[str]] = {}
+    for module, file in modules().items():
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(module)
+    assert not {name: where for name, where in places.items() if len(where) > 1}
+
+
+def test_a_module_name_means_one_thing():
+    """Commands aside: ``harness/cli/`` has a module for each, named as it is typed."""
+    places: dict[str, list[str]] = {}
+    for module, file in modules().items():
+        if not file.name.startswith("__") and not module.startswith("harness.cli."):
+            places.setdefault(file.stem, []).append(module)
+    assert not {name: where for name, where in places.items() if len(where) > 1}
+
+
 @pytest.mark.parametrize("package", ["policies", "tasks"])
 def test_it_imports_where_there_is_no_harness(package, tmp_path):
     (tmp_path / package).symlink_to(ROOT / package)

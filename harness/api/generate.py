@@ -13,7 +13,7 @@ from harness.config.budget import FULL, Budget
 from harness.config.cell import reason_against_budget
 from harness.config.experiments import option_names
 from harness.config.model import ModelSpec, eos_token_ids
-from harness.config.policy import policy_from, preset
+from harness.config.policy_config import policy_from, preset
 from harness.engine.engine import Engine
 from harness.engine.requests import (
     REGIMES,

@@ -17,7 +17,7 @@ from rich.markup import escape
 import tasks
 from harness.config.cell import Cell
 from harness.config.model import DTYPES, ModelSpec, pick_device
-from harness.config.policy import preset
+from harness.config.policy_config import preset
 from harness.console import say
 from harness.engine.requests import Prompting, Request
 from harness.errors import UserError

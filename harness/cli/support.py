@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from harness.config.experiments import CONF, option_names
 from harness.config.model import ModelSpec
-from harness.config.policy import policy_from
+from harness.config.policy_config import policy_from
 from harness.engine.requests import REGIMES, Prompting, reason_against
 from policies import CORRECTIONS, SCORERS, Policy, PolicyError, build
 from policies.registry import ALLOCATORS

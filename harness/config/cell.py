@@ -15,7 +15,7 @@ import tasks
 from harness.config import identity
 from harness.config.budget import FULL, Budget
 from harness.config.model import ModelSpec
-from harness.config.policy import policy_from
+from harness.config.policy_config import policy_from
 from harness.engine.requests import SIMULATED, EngineError, Prompting, natural_regime, reason_against
 from harness.errors import CellError, UserError
 from policies import Policy, PolicyError

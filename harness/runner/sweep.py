@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.markup import escape
 
 from harness.config.cell import Cell
-from harness.config.policy import preset
+from harness.config.policy_config import preset
 from harness.console import say
 from harness.errors import CellError, UserError
 from harness.runner.checks import UnsupportedCell, explain_unsupported, reason_against_cell

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from harness.config.experiments import CONF
 from harness.config.model import ModelSpec
-from harness.config.policy import policy_from
+from harness.config.policy_config import policy_from
 from harness.engine.cuda_graphs import CudaGraphRunner, on_gpu
 from harness.engine.engine import Engine
 from harness.engine.fast_layers import pack_layers

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from harness.config.experiments import CONF
 from harness.config.model import ModelSpec
-from harness.config.policy import policy_from
+from harness.config.policy_config import policy_from
 from harness.engine.batch.evict import slots_enabled
 from harness.engine.batch.token_filter import filter_prompts
 from harness.engine.decode.logits import NextLogits

@@ -9,7 +9,7 @@ import types
 import pytest
 
 from harness.config import plugins, source_code
-from harness.config.policy import policy_from
+from harness.config.policy_config import policy_from
 from harness.errors import UserError
 from policies import Policy
 from policies.keydiff import KeyDiff

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from harness.config.experiments import CONF, option_names
 from harness.config.model import ModelSpec
-from harness.config.policy import policy_from
+from harness.config.policy_config import policy_from
 from harness.engine.requests import Prompting, reason_against
 from policies import Policy
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from figures.material_for_figures import keys_of, rows_of, store_with_diagnostics
 
-from harness.config.policy import preset
+from harness.config.policy_config import preset
 from harness.errors import UserError
 from harness.papers.figures.figure_cells import SCALES, figure_cells
 from harness.papers.figures.figure_data import natural_key

@@ -15,7 +15,7 @@ import tasks
 from harness.config.cell import Cell
 from harness.config.experiments import CONF, option_names
 from harness.config.model import ModelSpec
-from harness.config.policy import policy_from
+from harness.config.policy_config import policy_from
 
 
 @cache  # composed once for all tests, which read it only

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from harness.config import experiments
 from harness.config.cell import Cell
 from harness.config.experiments import CONF, option_names
-from harness.config.policy import preset
+from harness.config.policy_config import preset
 from harness.errors import UserError
 from harness.papers.published import PAPERS, paper_items
 

@@ -15,7 +15,7 @@ from harness.config import experiments
 from harness.config.cell import Cell, reason_against_budget
 from harness.config.experiments import CONF
 from harness.config.model import ModelSpec
-from harness.config.policy import preset
+from harness.config.policy_config import preset
 from harness.engine.requests import reason_against_model
 from harness.errors import CellError
 from harness.papers.published import PAPERS
