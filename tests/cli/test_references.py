@@ -83,7 +83,7 @@ def test_perplexity_has_them_too(harness, tmp_path):
 def test_an_impossible_one_is_left_out_with_a_line(harness, tmp_path, monkeypatch):
     monkeypatch.setattr("harness.runner.checks.HINDSIGHT_AT_MOST", 1000)
     printed = " ".join(harness("policy=sink", "budget=48", *SMALL).split())
-    line = "Without the baseline oracle (niah, budget 48). Policy &#39;oracle&#39; remembers the attention"
+    line = "Without the baseline oracle (niah, budget 48). Policy &#39;oracle&#39; keeps the attention"
     assert line.replace("&#39;", "'") in printed
     assert line in (tmp_path / "reports" / "latest.html").read_text()
     assert {policy for policy, _, _ in cells(tmp_path)} == {"dense", "random", "sink"}

@@ -260,6 +260,6 @@ def test_status_needs_no_torch(tmp_path):
     opened(tmp_path, description())
     code = (
         "import sys; from harness.cli.store import main; "
-        f"main(['status', '--results-dir', {str(tmp_path)!r}]); assert 'torch' not in sys.modules"
+        f"main(['status', {f'results_dir={tmp_path}'!r}]); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -12,9 +12,11 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from rich.console import Console
 
+from harness import console
 from harness.config.cell import Cell
 from harness.config.experiments import CONF
 from harness.engine.engine import Engine
+from harness.report import terminal_table
 from harness.report.terminal_table import DROPPED, fitting_columns, show_summary
 from harness.runner import progress as terminal
 from harness.runner import worker
@@ -37,7 +39,8 @@ def screen(monkeypatch):
     def of(width: int, interactive: bool) -> io.StringIO:
         written = io.StringIO()
         fake = Console(file=written, width=width, force_terminal=interactive, _environ={})
-        monkeypatch.setattr(terminal, "console", fake)
+        for module in (console, terminal, terminal_table):
+            monkeypatch.setattr(module, "console", fake)
         return written
 
     return of
