@@ -59,7 +59,8 @@ def executed(file: Path, manager: KernelManager) -> Any:
     notebook.cells = notebook.cells[1:]
     for number, cell in enumerate((each for each in notebook.cells if each.cell_type == "code"), 1):
         cell.execution_count = number
-        cell.outputs = [_settled(output, number) for output in cell.outputs if _says_something(output)]
+        cell.outputs = [_stable_output(output, number) for output in cell.outputs if _says_something(output)]
+    notebook.metadata.pop("widgets", None)  # states of progress bars, which are not shown
     notebook.metadata[MARK] = hash_of(notebook.cells)
     return notebook
 
@@ -75,7 +76,7 @@ def _says_something(output: Any) -> bool:
     return WIDGET not in data and bool(output.get("text") or any(map(str.strip, data.values())))
 
 
-def _settled(output: Any, number: int) -> Any:
+def _stable_output(output: Any, number: int) -> Any:
     """Without numbers that depend on what ran before, and only in forms that people read."""
     if "execution_count" in output:
         output.execution_count = number
