@@ -17,11 +17,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from harness.config import experiments
 from harness.config.cell import Cell
+from harness.config.compose import compose_config, to_plain
 from harness.config.experiments import CONF, option_names
 from harness.config.policy_config import preset
 from harness.console import say
@@ -101,14 +101,13 @@ def with_cost(head: str, cost: str) -> str:
 
 @cache
 def _composed(*overrides: str) -> DictConfig:
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        return compose("config", overrides=list(overrides))
+    return compose_config(overrides)
 
 
 def _configurations(item: str) -> list[dict[str, Any]]:
     typed = [f"+exp={item}", "scale=mini"]
     made = experiments.grid_jobs(_composed(*typed), typed, "mini", lambda each: _composed(*each))
-    return [OmegaConf.to_container(config, resolve=True) for config in made]  # type: ignore[misc]
+    return [to_plain(config) for config in made]
 
 
 def main() -> None:

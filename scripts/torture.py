@@ -25,11 +25,9 @@ from unittest import mock
 
 import pandas as pd
 import torch
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 
 from harness.config.cell import Cell
-from harness.config.experiments import CONF
+from harness.config.compose import compose_config, to_plain
 from harness.engine.engine import Engine
 from harness.engine.requests import Request, RequestOutput
 from harness.runner.job_spec import JobSpec
@@ -143,11 +141,8 @@ def _work(spec: JobSpec) -> None:
 
 
 def _job_spec(options: argparse.Namespace, results: Path) -> JobSpec:
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        words = [*WORDS, f"task.repeats={options.samples}"]
-        configs = [compose("config", overrides=[*words, f"policy={policy}"]) for policy in POLICIES]
-    plain = [OmegaConf.to_container(config, resolve=True) for config in configs]
-    cells = tuple(Cell.parse({str(key): value for key, value in dict(config).items()}) for config in plain)
+    words = [*WORDS, f"task.repeats={options.samples}"]
+    cells = tuple(Cell.parse(to_plain(compose_config([*words, f"policy={policy}"]))) for policy in POLICIES)
     return JobSpec(cells, results, "cpu", None, RunSettings(Shard(), 30.0, True, options.batch_rows))
 
 

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.markup import escape
 
 from harness.config import plugins
-from harness.config.compose import composed, hydra_as_user_errors
+from harness.config.compose import compose_config, hydra_as_user_errors
 from harness.config.experiments import CONF
 from harness.console import say
 from harness.errors import UserError
@@ -82,7 +82,7 @@ def run(
 def _composed(overrides: Sequence[str]) -> DictConfig:
     """The configuration that the command line would make of this. Raises `UserError` for names it does not know."""
     with hydra_as_user_errors():
-        return composed(overrides)
+        return compose_config(overrides)
 
 
 def _listed(value: Any) -> list[Any]:

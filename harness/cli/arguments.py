@@ -15,6 +15,7 @@ from harness.errors import UserError
 from policies import nearest
 
 Settings = TypeVar("Settings")
+Choice = TypeVar("Choice", bound=str)
 
 
 def parse(kind: type[Settings], words: Sequence[str], command: str, description: str | None) -> Settings:
@@ -49,16 +50,19 @@ def parse_known(
         raise UserError(f"The settings of {command} could not be read: {str(error).splitlines()[0]}") from error
 
 
-def check_choice(setting: str, value: str, choices: Collection[str]) -> None:
-    """Raises `UserError` with the nearest choice for a value that is not among them."""
-    if value not in choices:
-        raise UserError(f"There is no {setting} called '{value}'. {nearest(value, choices)}")
+def check_choice(setting: str, value: str, choices: Collection[Choice]) -> Choice:
+    """The choice of that name. Raises `UserError` with the nearest one where there is none."""
+    for choice in choices:
+        if choice == value:
+            return choice
+    raise UserError(f"There is no {setting} called '{value}'. {nearest(value, choices)}")
 
 
-def check_results_dir(folder: str) -> None:
-    """Raises `UserError` where there is no such folder."""
+def check_results_dir(folder: str) -> Path:
+    """The folder. Raises `UserError` where there is none of that name."""
     if not Path(folder).is_dir():
         raise UserError(f"There is no folder {folder}: give the one that was written to, results_dir=<folder>.")
+    return Path(folder)
 
 
 def _fields(kind: Any) -> list[str]:

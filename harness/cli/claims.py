@@ -36,9 +36,8 @@ class ClaimsSettings:
 def main(words: Sequence[str]) -> None:
     """Print one table per paper. Raises `UserError` for an unknown setting, paper, scale or folder."""
     given = parse(ClaimsSettings, words, "claims", __doc__)
-    check_choice("scale", given.scale, get_args(Scale))
+    scale: Scale = check_choice("scale", given.scale, get_args(Scale))
     check_results_dir(given.results_dir)
-    scale: Scale = "full" if given.scale == "full" else "mini"
     asked = {paper: claims(paper) for paper in ([given.paper] if given.paper else PAPERS)}
     rows = load_rows(given.results_dir)
     if rows.empty:

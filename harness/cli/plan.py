@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from rich.markup import escape
 
 import tasks
 from harness.config.cell import Cell
+from harness.config.compose import to_plain
 from harness.config.model import DTYPES, ModelSpec, pick_device
 from harness.config.policy_config import preset
 from harness.console import say
@@ -105,7 +106,7 @@ def _divided(configs: Sequence[DictConfig]) -> tuple[list[DictConfig], list[Mapp
     here: list[DictConfig] = []
     absent: list[Mapping[str, Any]] = []
     for config in configs:
-        plain: Any = OmegaConf.to_container(config, resolve=True)
+        plain = to_plain(config)
         if _model_is_here(ModelSpec.parse(plain["model"])) and _data_is_here(plain["task"]):
             here.append(config)
         else:

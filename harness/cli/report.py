@@ -37,11 +37,9 @@ def main(words: Sequence[str]) -> None:
     if not given.paper:
         raise UserError(f"Say which paper the report is of: paper={PAPERS[0]}, or paper=all for every one.")
     check_choice("paper", given.paper, (*PAPERS, OURS_PAGE, "all"))
-    check_choice("scale", given.scale, get_args(Scale))
-    check_results_dir(given.results_dir)
+    scale: Scale = check_choice("scale", given.scale, get_args(Scale))
+    results = check_results_dir(given.results_dir)
     asked = [*PAPERS, OURS_PAGE] if given.paper == "all" else [given.paper]
-    scale: Scale = "full" if given.scale == "full" else "mini"
-    results = Path(given.results_dir)
     out = Path(given.out) if given.out else results / "reports"
     for path, written in write_reports(asked, results, scale, out):
         say(f"Report: {path}{'' if written else ' (as it was: nothing has changed that it is made from)'}")

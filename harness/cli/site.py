@@ -29,10 +29,8 @@ class SiteSettings:
 def main(words: Sequence[str]) -> None:
     """Build and say where it is. Raises `UserError` for an unknown setting, scale or folder."""
     given = parse(SiteSettings, words, "site", __doc__)
-    check_choice("scale", given.scale, get_args(Scale))
-    check_results_dir(given.results_dir)
-    results_dir = Path(given.results_dir)
+    scale: Scale = check_choice("scale", given.scale, get_args(Scale))
+    results_dir = check_results_dir(given.results_dir)
     out = Path(given.out) if given.out else results_dir / "site"
-    scale: Scale = "full" if given.scale == "full" else "mini"
     pages = build(results_dir, out, scale)
     say(f"{pages:,} pages: open {out}/index.html, or run make serve.")

@@ -9,9 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
-
+from harness.config.compose import compose_config, to_plain
 from harness.config.experiments import CONF, option_names
 from harness.config.model import ModelSpec
 from harness.config.policy_config import policy_from
@@ -25,11 +23,10 @@ NOT_A_PRESET = "outside"
 
 def presets() -> Iterator[Policy]:
     """Every shipped preset, built for the testbed."""
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        for name in option_names("policy"):
-            if name != NOT_A_PRESET:
-                config: Any = OmegaConf.to_container(compose("config", overrides=[f"policy={name}"]), resolve=True)
-                yield policy_from(config["policy"], ModelSpec.parse(config["model"]))
+    for name in option_names("policy"):
+        if name != NOT_A_PRESET:
+            config = to_plain(compose_config([f"policy={name}"]))
+            yield policy_from(config["policy"], ModelSpec.parse(config["model"]))
 
 
 def page() -> str:

@@ -23,7 +23,7 @@ from harness.analysis.token_diagnostics import pieces
 from harness.cli.arguments import parse_known
 from harness.config import provenance
 from harness.config.cell import Cell
-from harness.config.compose import composed, plain
+from harness.config.compose import compose_config, to_plain
 from harness.config.model import ModelSpec, pick_device
 from harness.console import say
 from harness.errors import CellError, UserError
@@ -74,7 +74,7 @@ def _composed(arguments: Sequence[str]) -> list[dict[str, Any]]:
         else [each.input_line]
         for each in OverridesParser.create().parse_overrides(list(arguments))
     ]
-    return [plain(composed(typed)) for typed in itertools.product(*choices)]
+    return [to_plain(compose_config(typed)) for typed in itertools.product(*choices)]
 
 
 def _jobs(cell: Cell, store: Store, prompts: Prompts, sample: str) -> list[Job]:

@@ -17,13 +17,13 @@ from harness.errors import UserError
 from policies import nearest
 
 
-def composed(overrides: Sequence[str]) -> DictConfig:
+def compose_config(overrides: Sequence[str]) -> DictConfig:
     """The configuration of ``python -m harness`` with these overrides. Raises Hydra's errors."""
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         return compose("config", overrides=list(overrides))
 
 
-def plain(config: DictConfig) -> dict[str, Any]:
+def to_plain(config: DictConfig) -> dict[str, Any]:
     """Resolved, as plain dicts and lists."""
     found = OmegaConf.to_container(config, resolve=True)
     assert isinstance(found, dict)

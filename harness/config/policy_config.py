@@ -11,10 +11,7 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
-
-from harness.config.experiments import CONF
+from harness.config.compose import compose_config, to_plain
 from harness.config.head_profiles import with_profile
 from harness.config.model import ModelSpec
 from harness.config.plugins import as_policy, build_plugin, is_plugin, registered_object
@@ -34,10 +31,7 @@ def policy_from(config: Mapping[str, Any], model: ModelSpec, trusted: Collection
 @cache
 def preset(name: str) -> Mapping[str, Any]:
     """The ``policy`` group as ``policy=<name>`` composes it."""
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        config = OmegaConf.to_container(compose("config", overrides=[f"policy={name}"]), resolve=True)
-    assert isinstance(config, dict)
-    return dict(config["policy"])
+    return dict(to_plain(compose_config([f"policy={name}"]))["policy"])
 
 
 def with_token_ids(policy: Mapping[str, Any], model: ModelSpec) -> Mapping[str, Any]:

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
-
 from harness.config.cell import Cell
-from harness.config.experiments import CONF, option_names
+from harness.config.compose import compose_config, to_plain
+from harness.config.experiments import option_names
 from harness.config.model import eos_token_ids, pick_device
 from harness.engine.engine import Engine
 from harness.engine.fast_layers import pack_layers
@@ -243,7 +241,4 @@ class KVReplica(TemplateLM):
 
 def _cell(overrides: Sequence[str]) -> Cell:
     """The cell that ``python -m harness`` would make from these settings; its task is ignored."""
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        config = OmegaConf.to_container(compose("config", overrides=list(overrides)), resolve=True)
-    assert isinstance(config, dict)
-    return Cell.parse({str(key): value for key, value in config.items()})
+    return Cell.parse(to_plain(compose_config(overrides)))

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from harness.config import provenance
 from harness.config.cell import Cell
+from harness.config.compose import to_plain
 from harness.config.experiments import CONF
 from harness.config.experiments import grid_jobs as written_out
 from harness.config.model import ModelSpec, pick_device
@@ -100,8 +101,7 @@ def _item_configs(
         return
     typed = [f"+exp={paper}/{experiment_name(item)}", f"scale={scale}", *overrides]
     for job in written_out(_compose(tuple(typed)), typed, scale, lambda given: _compose(tuple(given))):
-        plain: Any = OmegaConf.to_container(job, resolve=True)
-        yield {str(key): value for key, value in plain.items()}
+        yield to_plain(job)
         if wanted.of_dense:
             return
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pandas as pd
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from rich.markup import escape
 
 from harness.config.cell import Cell
+from harness.config.compose import to_plain
 from harness.config.policy_config import preset
 from harness.console import say
 from harness.errors import CellError, UserError
@@ -106,9 +107,8 @@ def run_sweep(configs: Sequence[DictConfig], logger: Logger) -> SweepResult:
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise UserError(f"limit={limit} leaves nothing to run: give the number of samples per cell, at least 1.")
     prompts, results_dir = Prompts(limit), Path(first.results_dir)
-    plain = OmegaConf.to_container(first, resolve=True)
-    assert isinstance(plain, dict)
-    settings = RunSettings.parse({str(key): value for key, value in plain.items()})
+    plain = to_plain(first)
+    settings = RunSettings.parse(plain)
     requested, unsupported = parse_cells(configs, prompts)
     if not requested:
         raise UserError(" ".join(dict.fromkeys(each.reason for each in unsupported)))
@@ -129,9 +129,7 @@ def parse_cells(configs: Sequence[DictConfig], prompts: Prompts) -> tuple[list[R
     requested: list[RequestedCell] = []
     unsupported: list[UnsupportedCell] = []
     for job in configs:
-        config = OmegaConf.to_container(job, resolve=True)
-        assert isinstance(config, dict)
-        plain = {str(key): value for key, value in config.items()}
+        plain = to_plain(job)
         try:
             cell = Cell.parse(plain)
             reason = reason_against_cell(cell, prompts)

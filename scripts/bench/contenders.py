@@ -6,11 +6,9 @@ import random
 from copy import deepcopy
 from functools import cache
 
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 from transformers import PreTrainedModel
 
-from harness.config.experiments import CONF
+from harness.config.compose import compose_config, to_plain
 from harness.config.model import ModelSpec
 from harness.config.policy_config import policy_from
 from harness.engine.cuda_graphs import CudaGraphRunner, on_gpu
@@ -26,9 +24,7 @@ ATTENTION_BASED = ("tova", "snapkv", "caote_snapkv", "h2o")
 @cache
 def preset(name: str) -> Policy:
     """The policy that ``policy=<name>`` gives."""
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        config = OmegaConf.to_container(compose("config", overrides=[f"policy={name}"]), resolve=True)
-    assert isinstance(config, dict)
+    config = to_plain(compose_config([f"policy={name}"]))
     return policy_from(config["policy"], ModelSpec.parse(config["model"]), [])
 
 

@@ -6,13 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import torch
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 
-from harness.config.experiments import CONF
+from harness.config.compose import compose_config, to_plain
 from harness.config.model import ModelSpec
 from harness.config.policy_config import policy_from
 from harness.engine.batch.evict import slots_enabled
@@ -38,8 +35,7 @@ class Timing:
 def policy_of(name: str, setting: str) -> Policy:
     """The preset with one setting of its structure (``recovery=0.7``), if any is given."""
     settings = [f"policy.structure.{setting}"] if setting else []
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        config: Any = OmegaConf.to_container(compose("config", overrides=[f"policy={name}", *settings]), resolve=True)
+    config = to_plain(compose_config([f"policy={name}", *settings]))
     return policy_from(config["policy"], ModelSpec.parse(config["model"]), [])
 
 

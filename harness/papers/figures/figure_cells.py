@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 import tasks
 from harness.config.budget import Budget
+from harness.config.compose import compose_config, to_plain
 from harness.config.experiments import CONF, grid_points
 from harness.errors import UserError
 
@@ -65,8 +65,7 @@ def _point_key(point: Mapping[str, Any]) -> tuple[Any, ...]:
 @cache
 def task_label(name: str) -> str:
     """The label in rows of the task that is chosen by ``task=<name>``."""
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        config: Any = OmegaConf.to_container(compose("config", overrides=[f"task={name}"]), resolve=True)
+    config = to_plain(compose_config([f"task={name}"]))
     return tasks.build(config["task"].pop("name"), **config["task"]).label
 
 
