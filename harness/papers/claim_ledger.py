@@ -73,6 +73,7 @@ class Comparison:
     high: float = 0.0
     split: str = ""  # an axis of the task; each of its values is a stratum
     only: Mapping[str, Any] = field(default_factory=dict)  # samples with these axis values alone
+    quantity: str = ""  # instead of rows, a quantity of `harness.papers.claim_measurements`; methods are its columns
 
     @staticmethod
     def parse(written: Mapping[str, Any], defaults: Mapping[str, Any]) -> Comparison:

@@ -13,7 +13,9 @@ from harness.papers.claim_evidence import ClaimEvidence, collect_evidence
 from harness.papers.claim_ledger import Claim
 from harness.papers.claim_tests import ClaimResult
 
-Outcome = Literal["reproduced", "not reproduced", "inconclusive", "not comparable"]
+# "no contrast": dense is at the task's floor, or all methods compared are at its floor or ceiling.
+Outcome = Literal["reproduced", "not reproduced", "inconclusive", "no contrast", "not comparable"]
+Lean = Literal["for", "against", ""]
 Scale = Literal["mini", "full"]
 ALPHA = 0.05  # family-wise error rate per paper
 
@@ -25,7 +27,8 @@ class Verdict:
     ``estimate`` and ``interval`` (95 %) are those of the case that decides: the weakest one, in the units of its metric
     and positive where it speaks for the claim; NaN where nothing was compared. ``n`` are its paired samples,
     ``needed_samples`` how many would settle it with 80 % power (None where it is settled, or no number would do).
-    ``p`` is two-sided and, from `verdicts`, Holm-corrected over the paper.
+    ``p`` is two-sided and, from `verdicts`, Holm-corrected over the paper. ``lean``: where an inconclusive claim points.
+    ``sentence``: the verdict in one plain sentence, for the table or figure that the claim is about.
     """
 
     claim: Claim
@@ -37,6 +40,8 @@ class Verdict:
     reason: str
     p: float = math.nan
     models: tuple[str, ...] = ()
+    lean: Lean = ""
+    sentence: str = ""
 
 
 def verdicts(claims: Sequence[Claim], index: CellIndex, scale: Scale) -> list[Verdict]:
