@@ -39,12 +39,14 @@ class ScoreColumns:
 class ClaimCase:
     """One inequality of a claim. ``measure`` maps scores (…, strata, cells) to a number per draw.
 
-    ``strata``: the rows it uses. Where it is linear, it is the mean over them of scores @ ``weights`` + ``constant``.
+    ``strata`` and ``columns``: the rows and columns it uses. Where it is linear, it is the mean over its strata of
+    scores @ ``weights`` + ``constant``.
     """
 
     label: str
     measure: Callable[[Scores], Floats]
     strata: tuple[int, ...]
+    columns: tuple[int, ...]
     weights: Floats | None = None
     constant: float = 0.0
 
@@ -66,7 +68,9 @@ def _linear(
     for column, weight in terms.items():
         weights[column] += weight
     on = f" on {columns.strata[group[0]]}" if len(group) < len(columns.strata) else ""
-    return ClaimCase(label + on, lambda scores: _mean(scores, group) @ weights + constant, group, weights, constant)
+    return ClaimCase(
+        label + on, lambda scores: _mean(scores, group) @ weights + constant, group, tuple(terms), weights, constant
+    )
 
 
 def _mean(scores: Scores, group: tuple[int, ...]) -> Floats:
@@ -115,7 +119,10 @@ def _best_above(comparison: Comparison, columns: ScoreColumns, group: tuple[int,
             return np.asarray(means[..., best].max(axis=-1) - comparison.factor * means[..., other] - comparison.margin)
 
         yield ClaimCase(
-            f"the best of {', '.join(columns.names[each] for each in best)} > {columns.names[other]}", measure, group
+            f"the best of {', '.join(columns.names[each] for each in best)} > {columns.names[other]}",
+            measure,
+            group,
+            (*best, other),
         )
 
 
@@ -189,16 +196,20 @@ def _best_in(comparison: Comparison, columns: ScoreColumns, group: tuple[int, ..
             return np.asarray(best[..., list(group)].mean(axis=-1) + extra)
 
         yield ClaimCase(
-            f"{columns.names[own]} is the best in at least {comparison.margin:.0%} of the tasks", measure, group
+            f"{columns.names[own]} is the best in at least {comparison.margin:.0%} of the tasks",
+            measure,
+            group,
+            (own, *rest),
         )
 
 
 def _lead_shrinks(comparison: Comparison, columns: ScoreColumns, group: tuple[int, ...]) -> Iterator[ClaimCase]:
-    at = [
-        (columns.get(comparison.left[0], b), tuple(columns.get(right, b) for right in comparison.right))
-        for b in comparison.budgets
-    ]
-    known = [(own, rest) for own, rest in dict.fromkeys(at) if own is not None and None not in rest]
+    known: list[tuple[int, tuple[int, ...]]] = []
+    for budget in comparison.budgets:
+        own = columns.get(comparison.left[0], budget)
+        rest = tuple(column for right in comparison.right if (column := columns.get(right, budget)) is not None)
+        if own is not None and len(rest) == len(comparison.right) and (own, rest) not in known:
+            known.append((own, rest))
     for smaller, greater in pairwise(known):
 
         def measure(scores: Scores, smaller: tuple = smaller, greater: tuple = greater) -> Floats:
@@ -207,24 +218,29 @@ def _lead_shrinks(comparison: Comparison, columns: ScoreColumns, group: tuple[in
             return np.asarray(leads[0] - leads[1])
 
         yield ClaimCase(
-            f"the lead of {columns.names[smaller[0]]} is above that of {columns.names[greater[0]]}", measure, group
+            f"the lead of {columns.names[smaller[0]]} is above that of {columns.names[greater[0]]}",
+            measure,
+            group,
+            (smaller[0], *smaller[1], greater[0], *greater[1]),
         )
 
 
 def _retains(comparison: Comparison, columns: ScoreColumns, group: tuple[int, ...]) -> Iterator[ClaimCase]:
     great, small = comparison.budgets[0], comparison.budgets[-1]
     for right in comparison.right:
-        four = [columns.get(spec, budget) for spec in (comparison.left[0], right) for budget in (small, great)]
-        if None in four or four[0] == four[1]:
+        found = [columns.get(spec, budget) for spec in (comparison.left[0], right) for budget in (small, great)]
+        four = tuple(each for each in found if each is not None)
+        if len(four) < 4 or four[0] == four[1]:
             continue
 
-        def measure(scores: Scores, four: list[int | None] = four) -> Floats:
+        def measure(scores: Scores, four: tuple[int, ...] = four) -> Floats:
             means = _mean(scores, group)
             low, high, other_low, other_high = (means[..., each] for each in four)
             return np.asarray(_ratio(low, high) - _ratio(other_low, other_high))
 
-        kept = [columns.names[each] for each in four if each is not None]
-        yield ClaimCase(f"{kept[0]} keeps a greater share of {kept[1]} than {kept[2]} of {kept[3]}", measure, group)
+        kept = [columns.names[each] for each in four]
+        label = f"{kept[0]} keeps a greater share of {kept[1]} than {kept[2]} of {kept[3]}"
+        yield ClaimCase(label, measure, group, four)
 
 
 def _ratio_of_means(comparison: Comparison, columns: ScoreColumns, group: tuple[int, ...]) -> Iterator[ClaimCase]:
@@ -237,8 +253,10 @@ def _ratio_of_means(comparison: Comparison, columns: ScoreColumns, group: tuple[
         return np.asarray(np.mean([_ratio(means[..., a], means[..., b]) for a, b in pairs], axis=0))
 
     title = f"mean of {columns.names[pairs[0][0]]} / {columns.names[pairs[0][1]]} and the other budgets"
-    yield ClaimCase(f"{title} > {comparison.low:g}", lambda scores: mean_ratio(scores) - comparison.low, group)
-    yield ClaimCase(f"{title} < {comparison.high:g}", lambda scores: comparison.high - mean_ratio(scores), group)
+    low, high = comparison.low, comparison.high
+    used = tuple(each for pair in pairs for each in pair)
+    yield ClaimCase(f"{title} > {low:g}", lambda scores: mean_ratio(scores) - low, group, used)
+    yield ClaimCase(f"{title} < {high:g}", lambda scores: high - mean_ratio(scores), group, used)
 
 
 def _steadier(comparison: Comparison, columns: ScoreColumns, group: tuple[int, ...]) -> Iterator[ClaimCase]:
@@ -249,7 +267,7 @@ def _steadier(comparison: Comparison, columns: ScoreColumns, group: tuple[int, .
             return np.asarray(spread[..., b] - spread[..., a])
 
         yield ClaimCase(
-            f"{columns.names[a]} varies less over {comparison.split} than {columns.names[b]}", measure, group
+            f"{columns.names[a]} varies less over {comparison.split} than {columns.names[b]}", measure, group, (a, b)
         )
 
 
@@ -263,7 +281,7 @@ def _nearer(comparison: Comparison, columns: ScoreColumns, group: tuple[int, ...
             means = _mean(scores, group)
             return np.asarray(abs(means[..., b] - means[..., dense]) - abs(means[..., a] - means[..., dense]))
 
-        yield ClaimCase(f"{columns.names[a]} is nearer to dense than {columns.names[b]}", measure, group)
+        yield ClaimCase(f"{columns.names[a]} is nearer to dense than {columns.names[b]}", measure, group, (a, b))
 
 
 def _ratio(above: Floats, below: Floats) -> Floats:

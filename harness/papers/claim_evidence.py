@@ -2,54 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import pandas as pd
 
 from harness.papers import published
-from harness.papers.cell_index import CellIndex, CellQuery, CellRows, NoCellError, ProtocolError, budget_proxies
-from harness.papers.claim_cases import ScoreColumns, claim_cases
-from harness.papers.claim_ledger import Claim, Comparison, MethodSpec
+from harness.papers.cell_index import CellIndex, CellQuery, NoCellError
+from harness.papers.claim_cases import ClaimCase, ScoreColumns, claim_cases
+from harness.papers.claim_ledger import Claim, Comparison
+from harness.papers.claim_lookup import (
+    CellLookup,
+    ClaimMeasurement,
+    LookupNotes,
+    build_strata,
+    cell_queries,
+    cell_titles,
+    claim_tasks,
+    measure_cell,
+    shortened,
+)
+from harness.papers.claim_measurements import Observations
 from harness.papers.claim_tests import ClaimResult, claim_results
-from harness.papers.paired_bootstrap import Stratum, build_stratum
-from harness.papers.published import TESTBED, our_model, presets, row_metrics, task_labels
+from harness.papers.dense_gate import dense_gate, nothing_evicted, tied_at_an_end
+from harness.papers.paired_bootstrap import Stratum, build_stratum, resample
+from harness.papers.published import TESTBED, our_model, presets, row_metrics
 
 
 @dataclass
-class ClaimEvidence:
-    """The results of a claim's cases, and what keeps them from being the paper's own comparison.
-
-    ``missing`` and ``differing`` (protocols) are ends of sentences; ``notes``: what was taken for the paper's own
-    setting, as "a for b".
-    """
+class ClaimEvidence(LookupNotes):
+    """The results of a claim's cases. ``flat``: where nothing can differ, and why ("few_shot: all at 1.00")."""
 
     results: list[ClaimResult] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    differing: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    flat: list[str] = field(default_factory=list)
     models: list[str] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)  # models of the claim without rows
+    unit: str = "samples"
+    exact: bool = False  # computed and not measured: no test is needed
 
 
-@dataclass(frozen=True)
-class ClaimMeasurement:
-    """One cell on one task, and each metric of the comparison by sample. ``notes``: metrics taken for others."""
+class ClaimObservations(Protocol):
+    """What claims are tested on beside rows: `harness.papers.claim_measurements.Measurements`."""
 
-    cell: CellRows
-    values: dict[str, pd.Series]
-    notes: tuple[str, ...] = ()
+    def observations(self, paper: str, comparison: Comparison) -> Observations:
+        """The columns of the comparison's quantity. Raises `NoCellError` where nothing is stored."""
 
 
-def collect_evidence(claim: Claim, index: CellIndex, mini: bool, level: float = 0.95) -> ClaimEvidence:
+def collect_evidence(
+    claim: Claim, index: CellIndex, mini: bool, level: float = 0.95, beside: ClaimObservations | None = None
+) -> ClaimEvidence:
     """Look up the claim's cells and test its cases; ``level`` is that of the intervals.
 
     ``mini``: the testbed is taken for the paper's models, and budgets of the same rank for the paper's budgets.
+    ``beside``: quantities that are no scores of samples; without it claims about them lack their measurements.
     """
-    comparison = claim.comparison
     out = ClaimEvidence()
-    if comparison is None:
+    if claim.of_one_model and mini:
+        out.differing.append("models: it tells models of the paper apart, and one model stands for all of them here")
         return out
+    for comparison in claim.comparisons:
+        if comparison.quantity:
+            _collect_beside(claim.paper, comparison, beside, level, out)
+        else:
+            _collect_of_rows(claim, comparison, index, mini, level, out)
+    return out
+
+
+def _collect_of_rows(
+    claim: Claim, comparison: Comparison, index: CellIndex, mini: bool, level: float, out: ClaimEvidence
+) -> None:
     paper_models = [our_model(each) for each in claim.models]
     models = ([TESTBED] if TESTBED in index.models else index.models) if mini else (paper_models or index.models)
     for name in models:
@@ -64,186 +86,129 @@ def collect_evidence(claim: Claim, index: CellIndex, mini: bool, level: float = 
             out.absent.extend(absent)
     if not index.models:
         policies = ", ".join(presets(claim.paper, each.method, each.variant)[0] for each in comparison.methods())
-        out.missing.append(f"{policies} on {', '.join(_tasks(claim, comparison))}")
-    return out
+        out.missing.append(f"{policies} on {', '.join(claim_tasks(claim, comparison))}")
+
+
+def _collect_beside(
+    paper: str, comparison: Comparison, beside: ClaimObservations | None, level: float, out: ClaimEvidence
+) -> None:
+    """Test a comparison of columns of a quantity: its units (prompts, rounds) are the clusters."""
+    if beside is None:
+        out.missing.append(f"the quantity {comparison.quantity}")
+        return
+    try:
+        found = beside.observations(paper, comparison)
+        named = [each.method for each in comparison.methods()]
+        if lacking := [name for name in named if name not in found.columns]:
+            raise NoCellError(f"{', '.join(lacking)} in the quantity {comparison.quantity}")
+        own = {name: found.columns[name].dropna() for name in dict.fromkeys(named)}
+        units = next(iter(own.values())).index
+        one = pd.Series(1.0, index=units)
+        stratum = build_stratum(
+            comparison.quantity, [{comparison.quantity: each} for each in own.values()], one, pd.Series("", index=units)
+        )
+    except NoCellError as lacking_rows:
+        out.missing.append(str(lacking_rows))
+        return
+    except ValueError as nothing:
+        out.missing.append(str(nothing).rstrip("."))
+        return
+    out.notes.extend(found.notes)
+    out.unit, out.exact = found.unit, found.exact
+    # A quantity has one value a unit for each column, whatever budgets the paper compares elsewhere.
+    alone = replace(comparison, budgets=("",))
+    at = {(each, each.budget): list(own).index(each.method) for each in comparison.methods()}
+    columns = ScoreColumns(at, list(own), [stratum.name])
+    cases = claim_cases(alone, columns)
+    out.results.extend(_exact_results(cases, stratum) if found.exact else claim_results(cases, [stratum], level, False))
 
 
 def _collect_for_model(
     claim: Claim, comparison: Comparison, index: CellIndex, name: str, mini: bool, level: float, out: ClaimEvidence
 ) -> None:
-    tasks = _tasks(claim, comparison)
+    tasks = claim_tasks(claim, comparison)
     here = index.tasks(name)
     covered = [task for task in tasks if (published.proxy_task(task, here) if mini else task in here)]
     measured = published.proxy_tasks(covered, here) if mini else covered
     lacking = [task for task in tasks if task not in covered]
     if replacing := [task for task in measured if task not in tasks]:
-        out.notes.append(
-            f"the tasks {_shortened(replacing)} for {_shortened([t for t in covered if t not in measured])}"
-        )
+        out.notes.append(f"the tasks {shortened(replacing)} for {shortened([t for t in covered if t not in measured])}")
     if lacking and mini and measured:
         out.notes.append(f"{len(covered)} of {len(tasks)} tasks")
     elif lacking:
         out.missing.append(f"{', '.join(lacking)} with {name}")
+    measured = _open_tasks(comparison, index, name, measured, mini, out)
     if not measured:
         return
-    queries = _cell_queries(claim, comparison, index, name, measured, mini, out)
-    found = _measure_cells(claim, queries, comparison, index, name, measured, mini, out)
+    queries = cell_queries(claim, comparison, index, name, measured, mini, out)
+    lookup = CellLookup(claim, comparison, index, name, mini, tuple(dict.fromkeys(queries.values())))
+    measured, found = lookup.measure(measured, out)
     if not found:
         return
     try:
-        strata = _build_strata(comparison, [found[each] for each in found], measured)
+        strata = build_strata(comparison, [found[each] for each in found], measured)
     except ValueError as nothing:
         out.missing.append(str(nothing).rstrip("."))
         return
     at = {key: list(found).index(cell) for key, cell in queries.items() if cell in found}
-    columns = ScoreColumns(at, _titles(list(found)), [each.name for each in strata])
+    columns = ScoreColumns(at, cell_titles(list(found)), [each.name for each in strata])
     names = {each for metric in comparison.metric for each in row_metrics(metric)}
     bounded = not comparison.column and "nll" not in names
-    if decided := claim_results(claim_cases(comparison, columns), strata, level, bounded):
-        out.models.append(name)
+    cases = _cases_with_contrast(claim_cases(comparison, columns), list(found.values()), columns, bounded, out)
+    if decided := claim_results(cases, strata, level, bounded):
         out.results.extend(decided)
+        out.models.extend([] if name in out.models else [name])
 
 
-def _shortened(names: Sequence[str], most: int = 2) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
-def _tasks(claim: Claim, comparison: Comparison) -> list[str]:
-    return list(dict.fromkeys(each for task in comparison.task for each in task_labels(claim.paper, task)))
-
-
-def _cell_queries(
-    claim: Claim,
-    comparison: Comparison,
-    index: CellIndex,
-    name: str,
-    tasks: Sequence[str],
-    mini: bool,
-    out: ClaimEvidence,
-) -> dict[tuple[MethodSpec, str], CellQuery]:
-    """Every cell that the comparison needs, by method and the paper's budget."""
-    names = {each: presets(claim.paper, each.method, each.variant) for each in comparison.methods()}
-    measured_budget = {budget: budget for budget in comparison.ladder}
-    if mini:
-        evicting = [policies for policies in names.values() if policies[0] != "dense"]
-        measured = index.ladder(name, tasks, evicting)
-        by_rank = budget_proxies(comparison.ladder, measured)
-        for budget in comparison.ladder:
-            proxy = published.proxy_budget(claim.paper, budget)
-            listed = proxy in measured and budget not in measured
-            measured_budget[budget] = proxy if listed else by_rank[budget]
-        compared = comparison.budgets_compared()
-        if swapped := [
-            f"{own} for {each}" for each, own in measured_budget.items() if own != each and each in compared
-        ]:
-            out.notes.append(f"budgets {', '.join(swapped)}")
-    queries = {}
-    for spec, policies in names.items():
-        for budget in comparison.budgets:
-            dense = policies[0] == "dense"
-            prompt = spec.prompt or comparison.prompt
-            blocks = (spec.block_size or comparison.block_size) if prompt == "blocked" else 0
-            own = measured_budget[spec.budget or budget]
-            queries[spec, spec.budget or budget] = (
-                CellQuery(policies) if dense else CellQuery(policies, own, prompt, blocks, comparison.budget_of)
-            )
-    return queries
-
-
-def _measure_cells(
-    claim: Claim,
-    queries: Mapping[tuple[MethodSpec, str], CellQuery],
-    comparison: Comparison,
-    index: CellIndex,
-    name: str,
-    tasks: Sequence[str],
-    mini: bool,
-    out: ClaimEvidence,
-) -> dict[CellQuery, list[ClaimMeasurement]]:
-    """The measurements of each cell that all tasks have, task by task."""
-    sizes = {cell.block_size for cell in queries.values() if cell.block_size}
-    exact_blocks = not mini or len(sizes) > 1
-    found = {}
-    for cell in dict.fromkeys(queries.values()):
+def _open_tasks(
+    comparison: Comparison, index: CellIndex, name: str, tasks: Sequence[str], mini: bool, out: ClaimEvidence
+) -> list[str]:
+    """The tasks on which dense is clearly above the floor; all of them where the comparison is not about scores."""
+    if comparison.column or "ppl" in comparison.metric or "ppl_delta" in comparison.metric:
+        return list(tasks)
+    kept = []
+    for task in tasks:
         try:
-            proxy = published.proxy_block_size(claim.paper, cell.block_size) if mini else 0
-            measured = [
-                _measure_cell(comparison, index.find(cell, name, task, exact_blocks, proxy), f"{cell} on {task}", mini)
-                for task in tasks
-            ]
-            _note_proxies(cell, [each.cell for each in measured], mini, out)
-            out.notes.extend(note for each in measured for note in each.notes)
-            found[cell] = measured
-        except NoCellError as lacking:
-            out.missing.append(str(lacking))
-        except ProtocolError as other:
-            out.differing.append(str(other))
-    return found
-
-
-def _note_proxies(query: CellQuery, found: Sequence[CellRows], mini: bool, out: ClaimEvidence) -> None:
-    """Note what was taken for the paper's own setting. Raises `ProtocolError` where nothing may be taken for it."""
-    if any(cell.synthetic for cell in found):
-        if not mini:
-            raise ProtocolError(f"data: the prompts of {query} are synthetic (data=fixture), the paper's are not")
-        out.notes.append("synthetic prompts (data=fixture) for the data set's")
-    sizes = sorted({cell.block_size for cell in found})
-    if query.block_size and sizes != [query.block_size]:
-        out.notes.append(f"blocks of {', '.join(map(str, sizes))} for {query.block_size}")
-    if readings := sorted({cell.budget_of for cell in found if query.budget_of not in ("", cell.budget_of)} - {""}):
-        sentence = f"shares of {', '.join(readings)} for shares of {query.budget_of}"
-        if not mini:
-            raise ProtocolError(f"budget_of: {query} was run with {sentence}")
-        out.notes.append(sentence)
-
-
-def _titles(cells: Sequence[CellQuery]) -> list[str]:
-    """The cells' names, with the prompt regime where they differ in it."""
-    several = len({cell.regime for cell in cells if not cell.dense}) > 1
-    return [f"{cell} ({cell.regime})" if several and not cell.dense else str(cell) for cell in cells]
-
-
-def _measure_cell(comparison: Comparison, cell: CellRows, what: str, mini: bool) -> ClaimMeasurement:
-    """The comparison's metrics of one cell. Raises `NoCellError` for a metric or axis that it does not have."""
-    for axis in filter(None, (comparison.split, *comparison.only)):
-        if f"axis_{axis}" not in cell.rows:
-            raise NoCellError(f"the axis {axis} of {what}")
-    if comparison.column:
-        summed = cell.samples[comparison.column.split("+")].astype(float).sum(axis=1)
-        return ClaimMeasurement(cell, {comparison.column: summed})
-    values, notes, lacking = {}, [], []
-    for metric in comparison.metric:
-        own = [cell.metric if each == "first" else each for each in row_metrics(metric)]
-        options = [*own, *(published.proxy_metrics(metric) if mini else ())]
-        scored = next((each for each in options if each in cell.scores), "")
-        if not scored:
-            lacking.append(" or ".join(options))
+            cell = index.find(CellQuery(("dense",)), name, task, exact_blocks=False)
+            scores = next(iter(measure_cell(comparison, cell, f"dense on {task}", mini).values.values()))
+        except NoCellError:
+            kept.append(task)  # without dense nothing can be said of the task; the comparison itself may still stand
             continue
-        values[metric] = cell.scores[scored]
-        if scored not in own:
-            notes.append(f"the metric {scored} for {metric}")
-    if lacking and not (mini and values):
-        raise NoCellError(f"the metric {lacking[0]} of {what}")
-    if lacking:
-        notes.append(f"{', '.join(values)} alone for the mean of {', '.join(comparison.metric)}")
-    return ClaimMeasurement(cell, values, tuple(notes))
+        gate = dense_gate(cell, scores)
+        if gate.is_open:
+            kept.append(task)
+        else:
+            out.flat.append(f"{task}: {gate.sentence}")
+    return kept
 
 
-def _build_strata(
-    comparison: Comparison, cells: Sequence[list[ClaimMeasurement]], tasks: Sequence[str]
-) -> list[Stratum]:
-    """One stratum per task, or per value of the axis ``split``."""
+def _cases_with_contrast(
+    cases: Sequence[ClaimCase],
+    measured: Sequence[list[ClaimMeasurement]],
+    columns: ScoreColumns,
+    bounded: bool,
+    out: ClaimEvidence,
+) -> list[ClaimCase]:
+    """The cases whose cells can differ; why the others cannot is noted."""
+    left = []
+    for case in cases:
+        own = [each for column in case.columns for each in measured[column]]
+        evicting = [each.cell for each in own if each.cell.policy != "dense"]
+        tied = tied_at_an_end([values for each in own for values in each.values.values()]) if bounded else ""
+        if why := ("nothing was evicted" if nothing_evicted(evicting) else tied):
+            out.flat.append(f"{', '.join(dict.fromkeys(columns.names[column] for column in case.columns))}: {why}")
+        else:
+            left.append(case)
+    return left
+
+
+def _exact_results(cases: Sequence[ClaimCase], stratum: Stratum) -> list[ClaimResult]:
+    """Cases of values that are computed: no interval, and certainty on either side."""
+    once = resample([stratum]).once
     out = []
-    for i, task in enumerate(tasks):
-        one = cells[0][i].cell.samples
-        for axis, value in comparison.only.items():
-            one = one[one[f"axis_{axis}"] == value]
-        values = [cell[i].values for cell in cells]
-        # Bytes and coverage are averages over samples, whatever a score's weight is.
-        weights = one["weight"].astype(float) if not comparison.column else pd.Series(1.0, index=one.index)
-        groups: Iterable[tuple[str, pd.Index]] = [(task, one.index)]
-        if comparison.split:
-            groups = [(f"{comparison.split}={v}", part.index) for v, part in one.groupby(f"axis_{comparison.split}")]
-        out += [build_stratum(title, values, weights.loc[own], one.loc[own, "document"]) for title, own in groups]
+    for case in cases:
+        estimate = float(case.measure(once))
+        holds = estimate > 0
+        p_for, p_against = (0.0, 1.0) if holds else (1.0, 0.0)
+        out.append(ClaimResult(case.label, estimate, estimate, estimate, 0.0, stratum.samples, p_for, p_against))
     return out

@@ -115,6 +115,13 @@ class Claim:
     comparison: Comparison | None
     reason: str = ""
     remark: str = ""  # where the comparison is not literally the sentence
+    also: tuple[Comparison, ...] = ()  # further comparisons that have to hold with it
+    of_one_model: bool = False  # it tells models of the paper apart, so that a model that stands for all cannot test it
+
+    @property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """All comparisons that have to hold; empty where nothing can be tested."""
+        return (self.comparison, *self.also) if self.comparison else ()
 
 
 @cache
@@ -137,11 +144,7 @@ def _parse_claim(line: Mapping[str, str], written: Mapping[str, Any], defaults: 
     if ("not_comparable" in written) == ("compare" in written):
         raise UserError(f"Claim {line['id']} needs either 'compare' or 'not_comparable'.")
     comparison = Comparison.parse(written["compare"], defaults) if "compare" in written else None
-    if comparison and comparison.kind not in get_args(Kind):
-        raise UserError(
-            f"Claim {line['id']} asks for '{comparison.kind}', which is none of {', '.join(get_args(Kind))}."
-        )
-    return Claim(
+    claim = Claim(
         id=line["id"],
         paper=line["paper"],
         text=line["claim"],
@@ -153,7 +156,13 @@ def _parse_claim(line: Mapping[str, str], written: Mapping[str, Any], defaults: 
         comparison=comparison,
         reason=" ".join(str(written.get("not_comparable", "")).split()),
         remark=" ".join(str(written.get("remark", "")).split()),
+        also=tuple(Comparison.parse(each, defaults) for each in written.get("also", ())),
+        of_one_model=bool(written.get("of_one_model", False)),
     )
+    for kind in (each.kind for each in claim.comparisons):
+        if kind not in get_args(Kind):
+            raise UserError(f"Claim {claim.id} asks for '{kind}', which is none of {', '.join(get_args(Kind))}.")
+    return claim
 
 
 def _as_list(value: Any) -> Sequence[Any]:

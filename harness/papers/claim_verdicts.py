@@ -1,4 +1,4 @@
-"""From a claim's evidence to its verdict: reproduced, not reproduced, inconclusive, not comparable."""
+"""From a claim's evidence to its verdict: reproduced, not reproduced, inconclusive, no contrast, not comparable."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 
 from harness.analysis.statistics import holm, samples_needed
 from harness.papers.cell_index import CellIndex
-from harness.papers.claim_evidence import ClaimEvidence, collect_evidence
+from harness.papers.claim_evidence import ClaimEvidence, ClaimObservations, collect_evidence
 from harness.papers.claim_ledger import Claim
 from harness.papers.claim_tests import ClaimResult
 
@@ -26,9 +26,10 @@ class Verdict:
 
     ``estimate`` and ``interval`` (95 %) are those of the case that decides: the weakest one, in the units of its metric
     and positive where it speaks for the claim; NaN where nothing was compared. ``n`` are its paired samples,
-    ``needed_samples`` how many would settle it with 80 % power (None where it is settled, or no number would do).
-    ``p`` is two-sided and, from `verdicts`, Holm-corrected over the paper. ``lean``: where an inconclusive claim points.
-    ``sentence``: the verdict in one plain sentence, for the table or figure that the claim is about.
+    ``needed_samples`` how many would decide it with 80 % power (None where it is decided, or no number would do).
+    ``p`` is two-sided and, from `verdicts`, Holm-corrected over the paper. ``lean``: where an inconclusive claim
+    points. ``sentence``: the verdict in one plain sentence, for the table or figure that the claim is about.
+    ``same_as``: the claim of this paper whose comparison is the very same on these models; empty if none.
     """
 
     claim: Claim
@@ -42,28 +43,46 @@ class Verdict:
     models: tuple[str, ...] = ()
     lean: Lean = ""
     sentence: str = ""
+    same_as: str = ""
 
 
-def verdicts(claims: Sequence[Claim], index: CellIndex, scale: Scale) -> list[Verdict]:
+def verdicts(
+    claims: Sequence[Claim], index: CellIndex, scale: Scale, beside: ClaimObservations | None = None
+) -> list[Verdict]:
     """Verdicts on the claims of one paper, from the cells of a tidy frame of sample rows (docs/design/rows.md).
 
     A claim holds where all of its cases do (every budget, every baseline): its p is the greatest of theirs
     (intersection-union, Berger 1982); it fails where one of them fails, at p times the number of cases. The smaller of
-    both, doubled, is Holm-corrected over all tested claims. *Reproduced* needs a corrected p of at most 0.05 and 95 %
-    intervals of all cases on the claim's side, and that nothing is missing; *not reproduced* the opposite of one case.
+    both, doubled, is Holm-corrected over all distinct comparisons of the paper. *Reproduced* needs a corrected p of at
+    most 0.05 and 95 % intervals of all cases on the claim's side, and that nothing is missing; *not reproduced* the
+    opposite of one case. Cases in which nothing can differ (all at the ceiling, say) are left out and named; where no
+    case is left the claim has *no contrast*. What is computed and not measured is decided without a test.
 
     ``scale="mini"``: the testbed is taken for the paper's models; budgets of the paper that were not measured are
     replaced by those of the same rank, its block size by the only one there is, an average by that of its tasks that
     were measured. ``scale="full"``: model, regime, block size, budget and tasks must be the paper's own.
+    ``beside``: quantities other than scores (`harness.papers.claim_measurements`).
     """
-    found = [collect_evidence(claim, index, mini=scale == "mini") for claim in claims]
-    tested = [i for i, each in enumerate(found) if each.results]
+    found = [collect_evidence(claim, index, mini=scale == "mini", beside=beside) for claim in claims]
+    first = _first_of_same(claims, found)
+    tested = [i for i, each in enumerate(found) if each.results and not each.exact and not first[i]]
     corrected = holm([_two_sided(found[i].results) for i in tested])
-    p = dict(zip(tested, map(float, corrected), strict=True))
+    by_id = dict(zip((claims[i].id for i in tested), map(float, corrected), strict=True))
     return [
-        _decide(claim, each, p.get(i, math.nan), scale)
-        for i, (claim, each) in enumerate(zip(claims, found, strict=True))
+        _decide(claim, each, by_id.get(same or claim.id, math.nan), scale, same, len(tested))
+        for claim, each, same in zip(claims, found, first, strict=True)
     ]
+
+
+def _first_of_same(claims: Sequence[Claim], found: Sequence[ClaimEvidence]) -> list[str]:
+    """For each claim the id of an earlier one with the very same cases, or an empty text."""
+    known: dict[tuple[tuple[str, float], ...], str] = {}
+    out = []
+    for claim, each in zip(claims, found, strict=True):
+        cases = tuple(sorted((result.label, result.estimate) for result in each.results))
+        out.append(known.get(cases, "") if cases and not each.exact else "")
+        known.setdefault(cases, claim.id)
+    return out
 
 
 def _p_for(results: Sequence[ClaimResult]) -> float:
@@ -78,41 +97,90 @@ def _two_sided(results: Sequence[ClaimResult]) -> float:
     return min(1.0, 2 * min(_p_for(results), _p_against(results)))
 
 
-def _decide(claim: Claim, evidence: ClaimEvidence, p: float, scale: Scale) -> Verdict:
+def _decide(claim: Claim, evidence: ClaimEvidence, p: float, scale: Scale, same: str, family: int) -> Verdict:
     if claim.comparison is None:
         return _untested(claim, "not comparable", claim.reason)
     if not evidence.results:
+        if evidence.flat:
+            return _untested(claim, "no contrast", f"Nothing to compare: {_listed(evidence.flat)}.")
         if evidence.differing:
             return _untested(claim, "not comparable", f"The protocol differs in {_listed(evidence.differing)}.")
-        return _untested(claim, "inconclusive", f"Not measured: there are no rows of {_listed(evidence.missing)}.")
+        return _untested(claim, "not comparable", f"Not measured: there are no rows of {_listed(evidence.missing)}.")
     results = evidence.results
     holds = _p_for(results) <= _p_against(results)
-    clear = p <= ALPHA
+    clear = evidence.exact or p <= ALPHA
     lacking = [*evidence.missing, *evidence.differing]
     failed = [each for each in results if each.high < 0]
     weakest = min(
         results, key=lambda each: each.estimate / each.standard_error if each.standard_error > 0 else each.estimate
     )
     outcome: Outcome = "inconclusive"
+    shown = weakest
     if clear and holds and all(each.low >= 0 for each in results) and not lacking:
-        outcome, shown = "reproduced", weakest
+        outcome = "reproduced"
     elif clear and not holds and failed:
         outcome, shown = "not reproduced", min(failed, key=lambda each: each.p_against)
-    else:
-        shown = weakest
-    needed = _samples_needed(results, shown) if outcome == "inconclusive" else None
+    needed = _samples_needed(results, shown, ALPHA / max(1, family)) if outcome == "inconclusive" else None
+    lean = _lean(results) if outcome == "inconclusive" else ""
     return Verdict(
         claim, outcome, shown.estimate, (shown.low, shown.high), shown.n, needed,
-        _reason(claim, evidence, shown, outcome, needed, lacking, scale), p, tuple(evidence.models),
+        _reason(claim, evidence, shown, outcome, needed, lacking, scale, same), p, tuple(evidence.models),
+        lean, _sentence(evidence, shown, outcome, needed, lean, lacking, p), same,
     )  # fmt: skip
 
 
-def _samples_needed(results: Sequence[ClaimResult], weakest: ClaimResult) -> int | None:
-    """Samples to settle it: all cases where all point the claim's way, else the one that points most against it."""
+def _lean(results: Sequence[ClaimResult]) -> Lean:
+    """For the claim where all cases point its way; against it where one is clearly on the other side, or most are."""
+    if all(each.estimate > 0 for each in results):
+        return "for"
+    if any(each.high < 0 for each in results) or 2 * sum(each.estimate < 0 for each in results) >= len(results):
+        return "against"
+    return ""
+
+
+def _samples_needed(results: Sequence[ClaimResult], weakest: ClaimResult, alpha: float) -> int | None:
+    """Samples to decide it: all cases where all point the claim's way, else the one that points most against it.
+
+    ``alpha`` is what the smallest p of the paper has to reach after Holm's correction.
+    """
     if weakest.estimate < 0:
-        return samples_needed(weakest.estimate, weakest.standard_error, weakest.n, ALPHA / len(results))
-    each_needs = [samples_needed(each.estimate, each.standard_error, each.n, ALPHA) for each in results]
+        return samples_needed(weakest.estimate, weakest.standard_error, weakest.n, alpha / len(results))
+    each_needs = [samples_needed(each.estimate, each.standard_error, each.n, alpha) for each in results]
     return None if None in each_needs else max(needs for needs in each_needs if needs is not None)
+
+
+def _sentence(
+    evidence: ClaimEvidence,
+    shown: ClaimResult,
+    outcome: Outcome,
+    needed: int | None,
+    lean: Lean,
+    lacking: Sequence[str],
+    p: float,
+) -> str:
+    """``holds here: keydiff at 22% > sink at 22%, +.12 over 280 samples, the weakest of 16 comparisons, p = .002``."""
+    total = len(evidence.results)
+    of = f", the weakest of {total} comparisons" if total > 1 and outcome != "not reproduced" else ""
+    by = "computed" if evidence.exact else f"{shown.n} {evidence.unit}"
+    text = f"{shown.label}: {shown.estimate:+.3g} ({by}{of})"
+    tail = "" if evidence.exact or math.isnan(p) else f", p = {_p_text(p)}"
+    if outcome == "reproduced":
+        out = f"Holds here: {text}{tail}."
+    elif outcome == "not reproduced":
+        out = f"Fails here: {text}{tail}."
+    elif lacking and not evidence.exact and p <= ALPHA and lean == "for":
+        out = f"Holds as far as it was measured ({text}{tail}); not measured: {_listed(lacking, 1)}."
+    else:
+        leans = {"for": "leans for it", "against": "leans against it", "": "points neither way"}[lean]
+        more = f"; about {needed:,} {evidence.unit} would decide it" if needed is not None else ""
+        out = f"Open, {leans}: {text}{more}."
+    if evidence.flat:
+        out += f" Left out: {_listed(evidence.flat, 2)}."
+    return out
+
+
+def _p_text(p: float) -> str:
+    return "1" if p >= 1 else f"{p:.1e}" if p < 0.0005 else f"{p:.3f}".removeprefix("0")
 
 
 def _reason(
@@ -123,24 +191,31 @@ def _reason(
     needed: int | None,
     lacking: Sequence[str],
     scale: Scale,
+    same: str,
 ) -> str:
-    where = f"On {', '.join(evidence.models)}"
-    if scale == "mini":
+    where = f"On {', '.join(evidence.models)}" if evidence.models else "By formula" if evidence.exact else "Here"
+    if scale == "mini" and evidence.models:
         where += f" (scale=mini), which says nothing of {' and '.join(claim.models) or 'other models'}"
     holding = sum(each.low >= 0 for each in evidence.results)
     total = len(evidence.results)
-    decisive = f"{shown.label}: {shown.estimate:+.4g} [{shown.low:+.3g}, {shown.high:+.3g}], {shown.n} samples"
+    by = "computed" if evidence.exact else f"[{shown.low:+.3g}, {shown.high:+.3g}], {shown.n} {evidence.unit}"
+    decisive = f"{shown.label}: {shown.estimate:+.4g} {by}"
     sentences = [
         {
             "reproduced": f"{where}: all {total} comparisons hold; the weakest is {decisive}." if total > 1
             else f"{where}: it holds. {decisive}.",
             "not reproduced": f"{where}: it fails. {decisive}.",
             "inconclusive": f"{where}: {holding} of {total} comparisons hold beyond doubt; the weakest is {decisive}.",
+            "no contrast": "",
             "not comparable": "",
         }[outcome]
     ]  # fmt: skip
     if needed is not None and needed > shown.n:
-        sentences.append(f"About {needed:,} samples would settle it.")
+        sentences.append(f"About {needed:,} {evidence.unit} would decide it.")
+    if same:
+        sentences.append(f"The comparison is that of {same} on this model, and counts once in the correction.")
+    if evidence.flat:
+        sentences.append(f"Left out, with nothing to compare: {_listed(evidence.flat)}.")
     if evidence.notes:
         sentences.append(f"Stands in for the paper's setting: {'; '.join(dict.fromkeys(evidence.notes))}.")
     if evidence.absent:
@@ -159,4 +234,4 @@ def _listed(parts: Sequence[str], most: int = 3) -> str:
 
 
 def _untested(claim: Claim, outcome: Outcome, reason: str) -> Verdict:
-    return Verdict(claim, outcome, math.nan, (math.nan, math.nan), 0, None, reason)
+    return Verdict(claim, outcome, math.nan, (math.nan, math.nan), 0, None, reason, sentence=reason)
