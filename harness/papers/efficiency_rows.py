@@ -1,4 +1,20 @@
-"""Rows of time, memory and FLOP, as ``python -m scripts.efficiency`` stores them: one file per run."""
+"""Rows of time, memory and FLOP, as ``python -m scripts.efficiency`` stores them: one file per run.
+
+A row is one quantity of one case, and holds every measurement of it:
+
+- ``item``: ``hashevict/table_1``, ``kvec/table_9``, ``keydiff/table_4``, ``caote/table_6``, ``caote/table_7``,
+  ``<paper>/throughput``.
+- ``policy``: as in the rows of scores. HashEvict Table 1: ``dense``, ``hashevict/paper``, ``l2/hashevict``,
+  ``h2o/coldcompress``, ``scissorhands``, ``fastgen (recovery=0.7)``; K-VEC Table 9: ``dense``, ``snapkv/kvec``,
+  ``kvec/testbed`` (``kvec`` on other models); ``buzz/throughput``: ``dense``, ``buzz``, ``buzz/logn``, ``h2o/buzz``.
+- ``prompt``, ``block_size``, ``prompt_tokens``, ``budget_slots``, ``budget`` (``30%``, or empty): the case.
+- ``quantity``, ``new_tokens``: ``prefill_seconds`` (0 new tokens: up to the first new one), ``decode_seconds`` (from
+  there until ``new_tokens`` more; K-VEC Table 9 has four lengths), ``kv_bytes``, ``state_bytes``, ...
+- ``rounds``: a list of floats, one measurement a round, in the order of the rounds. In a round every case runs once, so
+  that element i of two cases of a run was measured minutes apart at most and their ratio is a paired one: `by_round`.
+- ``value``, ``low``, ``high``, ``repeats``: median, smallest, largest and number of ``rounds``. Counts (operations) are
+  the same each time and are taken once.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +31,7 @@ FOLDER = "efficiency"
 CONDITIONS = ("model", "scale", "dtype", "threads", "git", "versions", "hardware", "device", "created")
 # What a row says: the case, and one quantity of it with the smallest and the largest over the rounds.
 CASE = ("item", "policy", "prompt", "block_size", "prompt_tokens", "new_tokens", "budget_slots", "budget")
-COLUMNS = (*CASE, "quantity", "unit", "value", "low", "high", "repeats", *CONDITIONS)
+COLUMNS = (*CASE, "quantity", "unit", "value", "low", "high", "repeats", "rounds", *CONDITIONS)
 
 
 def save_rows(rows: pd.DataFrame, results: Path) -> Path:
@@ -79,6 +95,24 @@ def value_of(rows: pd.DataFrame, quantity: str, new: int | None = None) -> float
     found = rows[rows["quantity"] == quantity]
     found = found if new is None else found[found["new_tokens"] == new]
     return float(found["value"].iloc[0])
+
+
+def by_round(rows: pd.DataFrame, policy: str, quantity: str, new: int | None = None) -> pd.Series:
+    """A quantity of one case, an element a round: the ratio of two of these is paired over rounds.
+
+    ``rows``: of one item, size and budget, so that the policy has one such row (``new``: with so many new tokens); of
+    several the first is taken. Raises `NotMeasuredError` where there is none, or an older run stored medians alone.
+    """
+    found = rows_of_policy(rows, policy)
+    found = found[found["quantity"] == quantity]
+    found = found if new is None else found[found["new_tokens"] == new]
+    if found.empty or "rounds" not in found or found["rounds"].isna().any():
+        raise NotMeasuredError(
+            f"Not measured: the run of costs has no {quantity} of {policy} by round; python -m scripts.efficiency "
+            "measures it."
+        )
+    values = pd.Series([float(each) for each in found["rounds"].iloc[0]])
+    return values.rename_axis("round")
 
 
 def block_cost(rows: pd.DataFrame, policy: str, size: tuple[int, int]) -> tuple[float, float]:

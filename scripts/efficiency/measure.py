@@ -113,5 +113,5 @@ def _summary(quantity: str, values: Sequence[float]) -> Line:
     unit = {"seconds": "s", "operations": "FLOP", "bytes": "B"}.get(quantity.rpartition("_")[2], "slots")
     return {
         "quantity": quantity, "unit": unit, "value": float(statistics.median(values)), "low": float(min(values)),
-        "high": float(max(values)), "repeats": len(values),
+        "high": float(max(values)), "repeats": len(values), "rounds": [float(value) for value in values],
     }  # fmt: skip

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from harness.papers import flop_formulas
-from harness.papers.efficiency_rows import newest_rows, save_rows
+from harness.papers.efficiency_rows import by_round, newest_rows, save_rows
 from harness.papers.measured_tables import MeasuredTable, NotMeasuredError
 from harness.papers.published import PAPERS, published_frame
 from harness.papers.report_items import extra_items, measured_tables_of
@@ -19,7 +19,8 @@ def line(item, policy, quantity, value, **more):
     return {
         "item": item, "policy": policy, "prompt": "one_shot", "block_size": 0, "prompt_tokens": 1000, "new_tokens": 0,
         "budget_slots": 64, "budget": "", "quantity": quantity, "unit": "s", "value": value, "low": value,
-        "high": value, "repeats": 2, "model": "testbed", "scale": "mini", "dtype": "float32", "threads": 2,
+        "high": value, "repeats": 2, "rounds": [value, value], "model": "testbed", "scale": "mini",
+        "dtype": "float32", "threads": 2,
         "git": "0123abc", "versions": "torch 2.13.0", "hardware": "2 cores", "device": "cpu",
         "created": "2026-05-04T10:00:00+00:00", **more,
     }  # fmt: skip
@@ -68,6 +69,27 @@ def test_a_table_reads_the_newest_run_that_has_the_item_and_never_two(tmp_path):
     rows = newest_rows(tmp_path, item)
     assert set(rows["policy"]) == {"dense"}
     assert rows[rows["quantity"] == "prefill_seconds"]["value"].tolist() == [3.0]
+
+
+def test_rounds_come_back_in_their_order_so_that_two_cases_can_be_paired(tmp_path):
+    item = "kvec/table_9"
+    stored(
+        tmp_path,
+        [line(item, "dense", "decode_seconds", 2.0, new_tokens=new, rounds=[3.0, 1.0, 2.0 + new]) for new in (10, 20)],
+        [line(item, "sink", "decode_seconds", 2.0, new_tokens=10, rounds=[6.0, 4.0, 6.0])],
+    )
+    rows = newest_rows(tmp_path, item)
+    assert by_round(rows, "dense", "decode_seconds", 20).tolist() == [3.0, 1.0, 22.0]
+    ratio = by_round(rows, "sink", "decode_seconds", 10) / by_round(rows, "dense", "decode_seconds", 10)
+    assert ratio.tolist() == [2.0, 4.0, 0.5]
+    with pytest.raises(NotMeasuredError, match="prefill_seconds of sink"):
+        by_round(rows, "sink", "prefill_seconds")
+
+
+def test_medians_of_an_older_run_without_rounds_are_no_rounds():
+    rows = pd.DataFrame([line("kvec/table_9", "dense", "prefill_seconds", 1.0)]).drop(columns="rounds")
+    with pytest.raises(NotMeasuredError, match=r"python -m scripts\.efficiency"):
+        by_round(rows, "dense", "prefill_seconds")
 
 
 @pytest.mark.parametrize(("paper", "item"), [("keydiff", "Table 4"), ("kvec", "Table 9"), ("buzz", "Speed and memory")])
