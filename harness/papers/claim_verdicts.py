@@ -64,24 +64,25 @@ def verdicts(
     ``beside``: quantities other than scores (`harness.papers.claim_measurements`).
     """
     found = [collect_evidence(claim, index, mini=scale == "mini", beside=beside) for claim in claims]
-    first = _first_of_same(claims, found)
-    tested = [i for i, each in enumerate(found) if each.results and not each.exact and not first[i]]
+    first = _first_of_same(found)
+    tested = [i for i, each in enumerate(found) if each.results and not each.exact and first[i] == i]
     corrected = holm([_two_sided(found[i].results) for i in tested])
-    by_id = dict(zip((claims[i].id for i in tested), map(float, corrected), strict=True))
+    p = dict(zip(tested, map(float, corrected), strict=True))
     return [
-        _decide(claim, each, by_id.get(same or claim.id, math.nan), scale, same, len(tested))
-        for claim, each, same in zip(claims, found, first, strict=True)
+        _decide(
+            claim, each, p.get(first[i], math.nan), scale, "" if first[i] == i else claims[first[i]].id, len(tested)
+        )
+        for i, (claim, each) in enumerate(zip(claims, found, strict=True))
     ]
 
 
-def _first_of_same(claims: Sequence[Claim], found: Sequence[ClaimEvidence]) -> list[str]:
-    """For each claim the id of an earlier one with the very same cases, or an empty text."""
-    known: dict[tuple[tuple[str, float], ...], str] = {}
+def _first_of_same(found: Sequence[ClaimEvidence]) -> list[int]:
+    """For each claim the place of the first one with the very same cases; its own where there is none before it."""
+    known: dict[tuple[tuple[str, float], ...], int] = {}
     out = []
-    for claim, each in zip(claims, found, strict=True):
+    for place, each in enumerate(found):
         cases = tuple(sorted((result.label, result.estimate) for result in each.results))
-        out.append(known.get(cases, "") if cases and not each.exact else "")
-        known.setdefault(cases, claim.id)
+        out.append(known.setdefault(cases, place) if cases and not each.exact else place)
     return out
 
 

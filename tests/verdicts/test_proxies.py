@@ -56,7 +56,7 @@ def test_there_are_no_proxies_at_full_scale():
     found = decided(
         "keydiff", "KD-01", keydiff_rows("longbench_mini/single_doc_qa", 32).assign(model="llama3.1-8b"), "full"
     )
-    assert found.outcome == "inconclusive"
+    assert found.outcome == "not comparable"
     assert "Not measured: there are no rows" in found.reason
 
 
@@ -67,7 +67,7 @@ def test_a_metric_that_a_mini_task_lacks_is_replaced_by_name():
     found = decided("hashevict", "HE-01", rows)
     assert found.outcome == "reproduced", found.reason
     assert "the metric string_match for rougeL" in found.reason
-    assert decided("hashevict", "HE-02", rows).outcome == "inconclusive"  # nothing stands for BERTScore
+    assert decided("hashevict", "HE-02", rows).outcome == "not comparable"  # nothing stands for BERTScore
 
 
 def test_a_budget_that_is_read_otherwise_is_named_at_mini_and_not_comparable_at_full():

@@ -53,14 +53,14 @@ def test_a_clear_difference_is_reproduced_and_its_opposite_is_not():
     assert better.p < 0.001
 
 
-def test_a_small_difference_is_inconclusive_and_says_how_many_samples_would_settle_it():
+def test_a_small_difference_is_inconclusive_and_says_how_many_samples_would_decide_it():
     found = verdict(claim_of(), two(0.005, 0.0), "mini")
     assert found.outcome == "inconclusive"
     assert found.interval[0] < 0 < found.interval[1]
     # The noise of a difference is 0.05 * sqrt(2); the observed difference decides, so a wide band is granted.
     assert found.needed_samples is not None
     assert found.needed_samples > 60
-    assert f"About {found.needed_samples:,} samples would settle it." in found.reason
+    assert f"About {found.needed_samples:,} samples would decide it." in found.reason
 
 
 def test_samples_of_few_documents_settle_nothing():
@@ -71,9 +71,10 @@ def test_samples_of_few_documents_settle_nothing():
 
 def test_handfuls_of_equal_answers_are_no_proof_of_equality():
     asked = claim_of("within", margin=0.05)
-    equal = {("keydiff", "2048"): np.ones(10), ("snapkv/keydiff", "2048"): np.ones(10)}
+    half = np.array([0.0, 1.0])
+    equal = {("keydiff", "2048"): np.tile(half, 5), ("snapkv/keydiff", "2048"): np.tile(half, 5)}
     assert verdict(asked, rows_of(equal), "mini").outcome == "inconclusive"
-    many = {cell: np.ones(300) for cell in equal}
+    many = {cell: np.tile(half, 150) for cell in equal}
     assert verdict(asked, rows_of(many), "mini").outcome == "reproduced"
 
 
@@ -108,7 +109,7 @@ def test_another_block_size_is_not_comparable_at_full_scale_and_a_proxy_at_mini(
 @pytest.mark.parametrize("rows", [pd.DataFrame(), two(0.1, 0.0, task="longbench/trec")])
 def test_without_rows_a_verdict_says_what_is_missing(rows):
     found = verdict(claim_of(), rows, "mini")
-    assert (found.outcome, found.n) == ("inconclusive", 0)
+    assert (found.outcome, found.n) == ("not comparable", 0)
     assert np.isnan(found.estimate)
     assert found.reason.startswith("Not measured: there are no rows of ")
     assert "longbench/qasper" in found.reason
@@ -127,7 +128,7 @@ def test_cells_that_broke_a_promise_do_not_count():
     rows = two(0.1, 0.0)
     rows.loc[rows.index[0], "invalid"] = "It held more slots than it may."
     found = verdict(claim_of(), rows, "mini")
-    assert found.outcome == "inconclusive"
+    assert found.outcome == "not comparable"
     assert "keydiff" in found.reason
     assert "broke an invariant" in found.reason
 
@@ -157,7 +158,7 @@ def test_budgets_that_were_not_measured_are_replaced_by_their_rank_and_named():
     assert (smallest.outcome, greatest.outcome) == ("reproduced", "not reproduced")
     assert "budgets 10% for 2048" in smallest.reason
     assert "budgets 50% for 8192" in greatest.reason
-    assert verdict(claim_of(), rows.assign(model="llama3.2-3b"), "full").outcome == "inconclusive"
+    assert verdict(claim_of(), rows.assign(model="llama3.2-3b"), "full").outcome == "not comparable"
 
 
 def test_an_average_needs_all_of_its_tasks_at_full_scale():
@@ -236,10 +237,83 @@ def test_synthetic_prompts_are_not_comparable_at_full_scale():
 def test_scores_that_are_no_numbers_do_not_count():
     rows = two(0.1, 0.0)
     rows.loc[rows.index[3], "value"] = np.nan
-    assert verdict(claim_of(), rows, "mini").outcome == "inconclusive"
+    assert verdict(claim_of(), rows, "mini").outcome == "not comparable"
 
 
 def test_an_axis_that_rows_do_not_have_is_missing_and_no_error():
     found = verdict(claim_of(only={"gold_at": 4}), two(0.1, 0.0), "mini")
-    assert (found.outcome, found.n) == ("inconclusive", 0)
+    assert (found.outcome, found.n) == ("not comparable", 0)
     assert "the axis gold_at" in found.reason
+
+
+def with_dense(dense: np.ndarray, left: np.ndarray, right: np.ndarray, task: str = "longbench/qasper") -> pd.DataFrame:
+    cells = {("dense", "full"): dense, ("keydiff", "2048"): left, ("snapkv/keydiff", "2048"): right}
+    return rows_of(cells, task=task)
+
+
+def test_nothing_is_compared_where_dense_is_at_the_floor():
+    """Whatever the methods score there: it is chance."""
+    better, worse = np.tile([1.0, 0.0], 20), np.zeros(40)
+    found = verdict(claim_of(), with_dense(np.zeros(40), better, worse), "mini")
+    assert found.outcome == "no contrast"
+    assert "longbench/qasper: dense .00, at the floor" in found.sentence
+    assert verdict(claim_of(), with_dense(np.ones(40), better, worse), "mini").outcome == "reproduced"
+
+
+def test_a_tie_at_the_ceiling_or_the_floor_is_named_and_not_inconclusive():
+    for end, text in ((1.0, "all at 1.00"), (0.0, "all at .00")):
+        tied = with_dense(np.ones(40), np.full(40, end), np.full(40, end))
+        found = verdict(claim_of(), tied, "mini")
+        assert (found.outcome, found.n) == ("no contrast", 0)
+        assert text in found.sentence
+
+
+def test_a_budget_that_held_everything_is_named():
+    rows = two(0.1, 0.0).assign(tokens_evicted=0)
+    found = verdict(claim_of(), rows, "mini")
+    assert found.outcome == "no contrast"
+    assert "nothing was evicted" in found.sentence
+    assert verdict(claim_of(), rows.assign(tokens_evicted=9), "mini").outcome == "reproduced"
+
+
+def test_budgets_without_contrast_are_left_out_of_a_claim_about_all():
+    rng = np.random.default_rng(3)
+    cells = {("keydiff", "2048"): rng.binomial(1, 0.9, 90), ("snapkv/keydiff", "2048"): rng.binomial(1, 0.3, 90)}
+    cells |= {(policy, "8192"): np.ones(90) for policy in ("keydiff", "snapkv/keydiff")}
+    found = verdict(claim_of(budgets=("2048", "8192")), rows_of(cells), "mini")
+    assert found.outcome == "reproduced"
+    assert "keydiff at 8192, snapkv/keydiff at 8192: all at 1.00" in found.sentence
+
+
+def test_a_comparison_that_two_claims_share_counts_once():
+    rows = two(0.028, 0.0)
+    one, other = claim_of(), dataclasses.replace(claim_of(), id="KD-99")
+    alone = verdict(one, rows, "mini")
+    first, second = verdicts([one, other], CellIndex(rows), "mini")
+    assert (first.p, second.p) == (alone.p, alone.p)
+    assert (first.same_as, second.same_as) == ("", "KD-00")
+    assert first.outcome == second.outcome == "reproduced"
+
+
+def test_a_claim_holds_only_with_what_has_to_hold_beside_it():
+    asked = claim_of()
+    assert asked.comparison
+    opposite = dataclasses.replace(asked.comparison, left=asked.comparison.right, right=asked.comparison.left)
+    rows = two(0.1, 0.0)
+    both = dataclasses.replace(asked, also=(opposite,))
+    assert verdict(both, rows, "mini").outcome == "not reproduced"
+    assert verdict(dataclasses.replace(asked, also=(asked.comparison,)), rows, "mini").outcome == "reproduced"
+
+
+def test_claims_that_tell_models_apart_are_not_asked_of_one_model():
+    asked = dataclasses.replace(claim_of(), of_one_model=True)
+    assert verdict(asked, two(0.1, 0.0), "mini").outcome == "not comparable"
+    assert verdict(asked, two(0.1, 0.0, model="llama3.2-3b"), "full").outcome == "reproduced"
+
+
+def test_an_open_claim_says_where_it_leans():
+    for shift, lean in ((0.005, "for"), (-0.005, "against")):
+        found = verdict(claim_of(), two(shift, 0.0) if shift > 0 else two(0.0, 0.02), "mini")
+        assert found.outcome == "inconclusive"
+        assert found.lean == lean
+        assert f"leans {lean} it" in found.sentence
