@@ -50,6 +50,9 @@ DIAGNOSTICS: dict[str, Diagnostic] = {
     "first_tokens": Diagnostic(
         attention_diagnostics.first_tokens_frame, attention_diagnostics.first_tokens_summary, BOTH_VECTORS
     ),
+    "key_attention": Diagnostic(
+        ranking_diagnostics.key_attention_frame, ranking_diagnostics.key_attention_summary, BOTH_VECTORS
+    ),
     "window_attention": Diagnostic(
         attention_diagnostics.window_attention_frame, attention_diagnostics.window_attention_summary, BOTH_VECTORS
     ),

@@ -143,26 +143,34 @@ DISTINCT = 0.1  # share of the prompt's keys, those with the lowest cosine to th
 
 def key_query_frame(evidence: DiagnosticInput) -> pd.DataFrame:
     """One row per layer and query head: ``layer``, ``query_head``, ``head`` (its KV head); cosines of the mean query
-    (-1 to 1) with the mean key, ``cosine_of_means``, with the most distinct keys, ``cosine_of_distinct``, and with all
-    queries, ``cosine_of_queries`` (both means); ``query_norm`` and ``query_norm_std`` (lengths)."""
+    (-1 to 1) with the mean key, ``cosine_of_means``, with the most distinct keys, ``cosine_of_distinct``, with the other
+    keys, ``cosine_of_others``, and with all queries, ``cosine_of_queries``, and that of all keys with the mean key,
+    ``cosine_of_keys`` (means all four); lengths: ``query_norm``, ``query_norm_std``, ``key_norm``, ``key_norm_std``."""
     rows = []
     for each in heads_of(evidence.run):
         count = max(1, math.floor(DISTINCT * len(each.keys)))
-        distinct = (each.directions @ each.anchor).argsort(stable=True)[:count]
+        order = (each.directions @ each.anchor).argsort(stable=True)
+        mean_key = each.keys.mean(0)
         for member, queries in enumerate(each.queries):
             towards = queries.mean(0)
-            norms = torch.linalg.vector_norm(queries, dim=-1)
             cosines = (
-                _cosine(each.keys.mean(0), towards),
-                _cosine(each.keys[distinct], towards),
+                _cosine(mean_key, towards),
+                _cosine(each.keys[order[:count]], towards),
+                _cosine(each.keys[order[count:]], towards),
                 _cosine(queries, towards),
+                _cosine(each.keys, mean_key),
             )
             query_head = each.head * len(each.queries) + member
-            rows.append(
-                (each.layer, query_head, each.head, *cosines, float(norms.mean()), float(norms.std(correction=0)))
-            )
-    columns = ["layer", "query_head", "head", "cosine_of_means", "cosine_of_distinct", "cosine_of_queries"]
-    return pd.DataFrame(rows, columns=[*columns, "query_norm", "query_norm_std"])
+            rows.append((each.layer, query_head, each.head, *cosines, *_lengths(queries), *_lengths(each.keys)))
+    names = ("means", "distinct", "others", "queries", "keys")
+    columns = ["layer", "query_head", "head", *(f"cosine_of_{name}" for name in names)]
+    return pd.DataFrame(rows, columns=[*columns, "query_norm", "query_norm_std", "key_norm", "key_norm_std"])
+
+
+def _lengths(vectors: Tensor) -> tuple[float, float]:
+    """Mean and standard deviation of the lengths of (n, D) vectors."""
+    norms = torch.linalg.vector_norm(vectors, dim=-1)
+    return float(norms.mean()), float(norms.std(correction=0))
 
 
 def _cosine(vectors: Tensor, towards: Tensor) -> float:

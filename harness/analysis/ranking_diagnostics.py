@@ -161,6 +161,44 @@ def ranking_loss_summary(ranking_loss: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index().rename_axis(columns=None)
 
 
+# Key attention: which keys receive attention, those that are unlike the others, or the short ones?
+#
+# Source: KeyDiff Figure 2 (cosines of keys beside attention) and HashEvict Figure 7 (attention above key norms), both of
+# a few heads of one prompt and without a coefficient. Ours is Pearson's correlation over the first tokens of the dense
+# run, as many as in KeyDiff's figure. Attention received is the mean over the later queries among them. Norms leave out
+# the first token, as HashEvict's figure does: it is a sink in most heads.
+
+
+KEYS_COMPARED = 64  # tokens
+
+
+def key_attention_frame(evidence: DiagnosticInput) -> pd.DataFrame:
+    """One row per layer and query head, of the dense run: ``layer``, ``query_head``, ``keys`` (compared); correlations
+    (-1 to 1) of the attention that a key receives with its mean cosine to the other keys, ``cosine_correlation``, and
+    with its length, ``norm_correlation``."""
+    rows = []
+    for layer, vectors in enumerate(evidence.dense.vectors):
+        keys = vectors.keys[:, :KEYS_COMPARED].float()
+        count = keys.shape[1]
+        directions = F.normalize(keys, dim=-1)
+        alike = ((directions @ directions.mT).sum(-1) - 1) / (count - 1)  # (H, n)
+        lengths = torch.linalg.vector_norm(keys, dim=-1)
+        earlier = later(slice(0, count), count, keys.device).T
+        for head in range(len(vectors.queries)):
+            _, weights = next(dense_rows(vectors, head))
+            received = mean_over_later(weights[:count, :count], earlier)
+            own = head // vectors.group
+            by_cosine = pearson(alike[own, :-1], received)
+            by_norm = pearson(lengths[own, 1:-1], received[1:])
+            rows.append((layer, head, count - 1, by_cosine, by_norm))
+    return pd.DataFrame(rows, columns=["layer", "query_head", "keys", "cosine_correlation", "norm_correlation"])
+
+
+def key_attention_summary(key_attention: pd.DataFrame) -> pd.DataFrame:
+    """Mean over heads. Both papers say of theirs that it is negative."""
+    return key_attention.groupby("layer", as_index=False)[["cosine_correlation", "norm_correlation"]].mean()
+
+
 # Score ranks: do CAOTE, FastCAOTE and their base score order the slots of a cache alike?
 #
 # Source: CAOTE Table 8, Spearman's correlation of CAOTE and FastCAOTE scores, one number per layer. The paper states

@@ -79,6 +79,15 @@ def test_they_equal_direct_computations(kind):
             distinct = keys[cosines.argsort()[: LENGTH // 10]]
             top = [float(F.cosine_similarity(distinct, query[None]).mean()) for query in queries.mean(1)]
             assert at["key_query"]["cosine_of_distinct"].tolist() == pytest.approx(top, abs=1e-5)
+            rest = keys[cosines.argsort()[LENGTH // 10 :]]
+            others = [float(F.cosine_similarity(rest, query[None]).mean()) for query in queries.mean(1)]
+            assert at["key_query"]["cosine_of_others"].tolist() == pytest.approx(others, abs=1e-5)
+            own = float(F.cosine_similarity(keys, keys.mean(0)[None]).mean())
+            lengths = keys.norm(dim=-1)
+            for row in at["key_query"].itertuples():
+                assert row.cosine_of_keys == pytest.approx(own, abs=1e-5)
+                assert row.key_norm == pytest.approx(float(lengths.mean()), rel=1e-5)
+                assert row.key_norm_std == pytest.approx(float(lengths.std(correction=0)), rel=1e-4)
 
 
 def test_without_eviction_there_is_no_evicted_set():

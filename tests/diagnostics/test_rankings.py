@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from diagnostics.runs import LENGTH, dense_probabilities, frames, tape
 from scipy import stats
 
@@ -67,6 +68,20 @@ def test_lsh_equals_counted_bits():
     assert at.loc["pairs", "count"] == len(pairs)
     assert at.loc["pairs", "pearson"] == pytest.approx(wanted, abs=1e-4)
     assert at.loc["keys", "pearson"] == pytest.approx(stats.pearsonr(*zip(*means, strict=True)).statistic, abs=1e-4)
+
+
+def test_key_attention_equals_correlations_of_the_models_own_attention():
+    found = frames("dense", 0, "key_attention")["key_attention"].set_index(["layer", "query_head"])
+    for layer, head in ((0, 0), (1, 3)):
+        attention, keys = dense_probabilities()[layer][head], tape("dense", 0).vectors[layer].keys[head // 2]
+        received = [float(attention[key + 1 :, key].mean()) for key in range(LENGTH - 1)]
+        cosines = F.cosine_similarity(keys[:, None], keys[None], dim=-1)
+        alike = [float((cosines[key].sum() - 1) / (LENGTH - 1)) for key in range(LENGTH - 1)]
+        lengths = keys.norm(dim=-1).tolist()
+        at = found.loc[(layer, head)]
+        assert at["keys"] == LENGTH - 1
+        assert at["cosine_correlation"] == pytest.approx(stats.pearsonr(alike, received).statistic, abs=1e-4)
+        assert at["norm_correlation"] == pytest.approx(stats.pearsonr(lengths[1:-1], received[1:]).statistic, abs=1e-4)
 
 
 def test_dropping_in_the_order_of_attention_costs_nothing():

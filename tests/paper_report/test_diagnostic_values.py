@@ -48,9 +48,11 @@ def test_correlations_of_hash_sizes_are_means_over_prompts_layers_and_heads(tmp_
     assert found["24", "pearson"] is None
 
 
-def test_attention_loss_weighs_passes_by_their_queries_and_leaves_out_those_that_hide_nothing(tmp_path):
-    frame = pd.DataFrame({"step": [0, 1, 2], "phase": "decode", "layer": 0, "query_head": 0, "queries": [10, 1, 3],
-                          "evicted": [0.0, 2.0, 2.0], "loss": [0.0, 0.4, 0.2]})  # fmt: skip
+def test_attention_loss_is_of_generated_tokens_and_leaves_out_those_from_which_nothing_is_hidden(tmp_path):
+    phases = ["prompt", "decode", "decode", "decode"]  # a prompt fed token by token loses attention too: left out
+    frame = pd.DataFrame({"step": [0, 1, 2, 3], "phase": phases, "layer": 0, "query_head": 0,
+                          "queries": [50, 10, 1, 3], "evicted": [2.0, 0.0, 2.0, 2.0],
+                          "loss": [0.9, 0.0, 0.4, 0.2]})  # fmt: skip
     diagnosed(tmp_path, "hashevict", "Table 3", "attention_loss", {"s0": frame}, "hashevict/paper")
     table = table_of("hashevict", "Table 3", tmp_path)
     found = {number.printed.at["method"]: number.ours for number in table.numbers}
