@@ -116,6 +116,7 @@ class Claim:
     reason: str = ""
     remark: str = ""  # where the comparison is not literally the sentence
     also: tuple[Comparison, ...] = ()  # further comparisons that have to hold with it
+    effect: float = 0.0  # what it wants to see, in units of its metric; 0: the smallest printed difference of its cases
     of_one_model: bool = False  # it tells models of the paper apart, so that a model that stands for all cannot test it
 
     @property
@@ -157,6 +158,7 @@ def _parse_claim(line: Mapping[str, str], written: Mapping[str, Any], defaults: 
         reason=" ".join(str(written.get("not_comparable", "")).split()),
         remark=" ".join(str(written.get("remark", "")).split()),
         also=tuple(Comparison.parse(each, defaults) for each in written.get("also", ())),
+        effect=float(written.get("effect", 0.0)),
         of_one_model=bool(written.get("of_one_model", False)),
     )
     for kind in (each.kind for each in claim.comparisons):

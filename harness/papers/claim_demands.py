@@ -1,0 +1,140 @@
+"""What a claim's test asks of a sweep at scale=mini: the effect it wants to see and the spread it has to see it in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from harness.config.experiments import Point
+from harness.papers import published
+from harness.papers.claim_cases import ScoreColumns, claim_cases
+from harness.papers.claim_ledger import Claim, Comparison, claims
+from harness.papers.claim_power import CaseDemand, case_spread, floor_samples, level, samples_for_power
+from harness.papers.printed_cases import printed_cases
+from harness.papers.published import task_labels
+from harness.papers.sweep_cost import experiment_of, experiment_points, mini_estimates
+
+FIGURE_EFFECT = 0.1  # wanted where a claim rests on a figure without numbers: a tenth of the scale, which an eye sees
+NO_EFFECT = 1e-9
+POSITIONS = 3  # of the answer among the documents (conf/task/longbench_mini/multi_doc_qa.yaml)
+
+
+@dataclass(frozen=True)
+class WantedEffect:
+    """In units of the claim's metric. ``source``: "stated", "printed" or "figure".
+
+    ``contradicted``: the print itself has a case that fails, so that a faithful replication finds it failing.
+    """
+
+    value: float
+    source: str
+    contradicted: bool = False
+
+
+@dataclass(frozen=True)
+class ClaimDemand:
+    """A claim that rows test at scale=mini. ``spreads``: of its cases; ``alpha``: the level of each of them.
+
+    ``experiments``: what measures it; ``floor``: the fewest samples with which its test can reach the level.
+    """
+
+    claim: Claim
+    wanted: WantedEffect
+    experiments: tuple[str, ...]
+    spreads: tuple[float, ...]
+    alpha: float
+    floor: int
+
+    @property
+    def widest(self) -> float:
+        """The spread of the case that is hardest to see."""
+        return max(self.spreads)
+
+    @property
+    def needed(self) -> int | None:
+        """Samples for the effect that is wanted; None where no number would do."""
+        return samples_for_power(self.seeing(self.wanted.value), self.alpha)
+
+    def seeing(self, effect: float) -> list[CaseDemand]:
+        """Its cases with the same effect in each."""
+        return [CaseDemand(effect, each) for each in self.spreads]
+
+
+def wanted_effect(claim: Claim) -> WantedEffect:
+    """The effect that the claim states, else the smallest printed one of its cases, else that of a figure."""
+    printed = [
+        float(effect)
+        for comparison in claim.comparisons
+        for found in printed_cases(claim, comparison)
+        for effect in found.effects()
+    ]
+    contradicted = any(each < -NO_EFFECT for each in printed)
+    sizes = [abs(each) for each in printed if abs(each) > NO_EFFECT]
+    if claim.effect:
+        return WantedEffect(claim.effect, "stated", contradicted)
+    return WantedEffect(min(sizes), "printed", contradicted) if sizes else WantedEffect(FIGURE_EFFECT, "figure")
+
+
+@cache
+def claim_demands(paper: str, scale: str = "mini") -> list[ClaimDemand]:
+    """The claims of a paper that rows of its experiments test at this scale."""
+    points = experiment_points(scale)
+    testable = [each for each in claims(paper) if each.comparisons and not each.of_one_model]
+    found = []
+    for claim in testable:
+        experiments = tuple(name for item in claim.items if (name := experiment_of(paper, item)) in points)
+        shapes = [
+            shape
+            for each in claim.comparisons
+            if not each.quantity and (shape := _shape(claim, each, experiments, points))
+        ]
+        if not shapes:
+            continue
+        alpha, wanted = level(testable), wanted_effect(claim)
+        spreads = tuple(spread for own, _ in shapes for spread in own)
+        floor = max(floor_samples(alpha, differing) for _, differing in shapes)
+        if wanted.contradicted:  # one failing case decides, at the level of one out of all (Bonferroni)
+            alpha, spreads = alpha / len(spreads), (max(spreads),)
+        found.append(ClaimDemand(claim, wanted, experiments, spreads, alpha, floor))
+    return found
+
+
+def _shape(
+    claim: Claim, comparison: Comparison, experiments: Sequence[str], points: Mapping[str, Sequence[Point]]
+) -> tuple[list[float], float] | None:
+    """The spreads of a comparison's cases, and how many of the tasks differ between two methods in one sample each.
+
+    None where its experiments run none of its tasks.
+    """
+    labels = [each for task in comparison.task for each in task_labels(claim.paper, task)]
+    run = {label for name in experiments for point in points[name] if (label := _label(str(point["task"])))}
+    tasks = published.proxy_tasks(labels, run)
+    if not tasks:
+        return None
+    known = [mini_estimates()["spread"]["coverage" if comparison.column else task] for task in tasks]
+    parts = POSITIONS if comparison.split or comparison.only else 1
+    each_task = parts if comparison.split else 1
+    strata = [f"{task} {part}" for task in tasks for part in range(each_task)]
+    deviations = np.repeat([deviation for deviation, _ in known], each_task) * math.sqrt(parts)
+    keys = dict.fromkeys(
+        (spec, spec.budget or budget) for spec in comparison.methods() for budget in comparison.budgets
+    )
+    at = {key: number for number, key in enumerate(keys)}
+    columns = ScoreColumns(at, [f"{spec} {budget}" for spec, budget in at], strata)
+    # Scores at which no maximum is tied and no standard deviation is zero; the spreads hardly hang on them.
+    means = 0.5 + 0.01 * np.add.outer(np.arange(len(strata)), -np.arange(len(at)) / len(at))
+    # The share of tasks in which a method is the best moves in steps: it is planned as a difference on one task.
+    one_task = float(np.sqrt((deviations**2).mean()))
+    spreads = [case_spread(case, means, deviations) or one_task for case in claim_cases(comparison, columns)]
+    differing = sum(share for _, share in known)
+    return spreads, (differing / len(known) if comparison.per == "task" else differing) / parts
+
+
+def _label(option: str) -> str:
+    """The label of a task from its file in conf/task: the one of the spreads that begins it; empty for another."""
+    known = mini_estimates()["spread"]
+    return max((each for each in known if option == each or option.startswith(f"{each}/")), key=len, default="")
