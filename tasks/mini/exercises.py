@@ -12,6 +12,7 @@ from tasks.mini.material import Exercise, ExerciseMaterial, FactForm, Question, 
 
 FACTS = 4  # facts of a document in the questions about one
 HOP_CHAINS = 3  # two-hop questions of one exercise
+DOCUMENTS = 10  # of a two-hop question, in Lost in the Middle's arrangement
 PROSE_PER_DOCUMENT = 700  # characters of prose beside each fact, at most
 SUM_CHAINS = 2  # sums of one exercise
 POINTS = 3  # key points of a summary
@@ -48,23 +49,47 @@ def write_multi_doc_qa(rng: random.Random, source: ExerciseMaterial, size: int, 
 
     Each fact is in a document of its own: who owns a thing, and the code of a person.
     """
+    facts, questions = draw_hops(rng, source, chains)
+    rng.shuffle(facts)
+    context = as_documents(rng, source, size, facts)
+    rng.shuffle(questions)
+    return Exercise(context, tuple(questions))
+
+
+def write_ten_documents(rng: random.Random, source: ExerciseMaterial, size: int, gold_at: int) -> Exercise:
+    """The two-hop question in Lost in the Middle's arrangement: ten documents, with the asked code in one of them.
+
+    ``gold_at``: the place of the document with the asked code, from 0. The other facts are at random places.
+    """
+    facts, questions = draw_hops(rng, source, HOP_CHAINS)
+    gold, others = facts.pop(HOP_CHAINS), [*facts, *[""] * (DOCUMENTS - len(facts) - 1)]
+    rng.shuffle(others)
+    others.insert(gold_at, gold)
+    return Exercise(as_documents(rng, source, size, others), tuple(questions[:1]), gold_at=gold_at)
+
+
+def draw_hops(rng: random.Random, source: ExerciseMaterial, chains: int) -> tuple[list[str], list[Question]]:
+    """Who owns each thing, then the code of each owner, in one order; and the question about each thing."""
     hops = wordings()["hops"]
     keys, names = source.keys(rng, chains), rng.sample(source.names, chains)
     numbers = source.numbers(rng, chains)
     facts = [hops["first"].format(k=key, n=name) for key, name in zip(keys, names, strict=True)]
     facts += [hops["second"].format(n=name, v=number) for name, number in zip(names, numbers, strict=True)]
-    rng.shuffle(facts)
-    share = max(size - sum(map(len, facts)), 0) // len(facts)
-    documents = [
-        f"Document {index}: " + (source.bury(rng, share, [fact]) if share > PROSE_PER_DOCUMENT // 10 else fact)
-        for index, fact in enumerate(facts, start=1)
-    ]
     questions = [
         Question(hops["question"].format(k=key), hops["answer"].format(n=name, v=number), (number, name))
         for key, name, number in zip(keys, names, numbers, strict=True)
     ]
-    rng.shuffle(questions)
-    return Exercise("\n".join(documents), tuple(questions))
+    return facts, questions
+
+
+def as_documents(rng: random.Random, source: ExerciseMaterial, size: int, facts: list[str]) -> str:
+    """Numbered documents, one for each fact, in running text where there is room for it; an empty fact is none."""
+    share = max(size - sum(map(len, facts)), 0) // len(facts)
+    return "\n".join(
+        f"Document {index}: "
+        + (source.bury(rng, share, [fact] if fact else []) if share > PROSE_PER_DOCUMENT // 10 else fact)
+        for index, fact in enumerate(facts, start=1)
+    )
 
 
 def write_reasoning(rng: random.Random, source: ExerciseMaterial, size: int, chains: int = SUM_CHAINS) -> Exercise:

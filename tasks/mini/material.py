@@ -48,7 +48,13 @@ class Exercise:
     context: str
     questions: tuple[Question, ...]
     form: str = ""
+    gold_at: int | None = None  # the place of the document with the answer, from 0, where it was chosen
     predictable: bool = True
+
+    @property
+    def axes(self) -> dict[str, str | int]:
+        """What a figure may group by: the wording, or the place of the answer."""
+        return {"form": self.form} if self.form else {"gold_at": self.gold_at} if self.gold_at is not None else {}
 
     @property
     def prompt(self) -> str:

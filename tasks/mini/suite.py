@@ -38,8 +38,8 @@ class MiniTask(Task):
     scorers: ClassVar[tuple[Callable[..., object], ...]]  # their sources are part of the revision
     max_new_tokens: ClassVar[int] = 12
 
-    lengths: tuple[int, ...] = (512, 1024)  # tokens
-    repeats: int = 20  # samples for each length
+    lengths: tuple[int, ...] = (512,)  # tokens
+    repeats: int = 240  # samples for each length
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -51,6 +51,10 @@ class MiniTask(Task):
     def write(rng: random.Random, source: ExerciseMaterial, size: int) -> Exercise:
         """An exercise with about ``size`` characters of context."""
         raise NotImplementedError
+
+    def exercise(self, rng: random.Random, size: int, repeat: int) -> Exercise:
+        """The exercise of sample number ``repeat``, of held-out material."""
+        return self.write(rng, material("test"), size)
 
     def revision(self) -> dict[str, str]:
         """The held-out novels, the words and wordings, and the scoring functions."""
@@ -76,7 +80,7 @@ class MiniTask(Task):
     def _sample(self, tokenizer: Tokenizer, length: int, repeat: int) -> Sample:
         def draft(size: int) -> Exercise:
             rng = random.Random(f"{self.name}/{self.seed}/{length}/{repeat}")
-            return self.write(rng, material("test"), size)
+            return self.exercise(rng, size, repeat)
 
         def tokens(size: int) -> int:
             return len(tokenizer.encode(draft(size).prompt))
@@ -95,7 +99,7 @@ class MiniTask(Task):
             max_new_tokens=self.max_new_tokens,
             until=("\n",),
             document=f"{self.name}-L{length}-r{repeat}",
-            axes={"length": length} | ({"form": exercise.form} if exercise.form else {}),
+            axes={"length": length, **exercise.axes},
         )
 
 
@@ -116,17 +120,31 @@ class SingleDocQA(MiniTask):
 
 @dataclass(frozen=True)
 class MultiDocQA(MiniTask):
-    """Multi-document QA, mini: the code of a thing's owner; the two facts stand in different documents.
+    """Multi-document QA, mini: the code of a thing's owner over ten documents; the two facts stand in different ones.
 
-    The prompt ends in the middle of the answer, which names the owner first: one hop at a time. Score: string match
-    of the code.
+    The prompt ends in the middle of the answer, which names the owner first: one hop at a time. Six documents have
+    facts, and the one with the asked code stands at the places of ``gold_at`` in turn, as in Lost in the Middle. Score:
+    string match of the code.
     """
 
     name: ClassVar[str] = "longbench_mini/multi_doc_qa"
+    version: ClassVar[str] = "3"
     metrics: ClassVar[tuple[str, ...]] = ("string_match",)
     max_new_tokens: ClassVar[int] = 20
     write = staticmethod(exercises.write_multi_doc_qa)
     scorers = (found,)
+
+    gold_at: tuple[int, ...] = (0, 4, 9)  # places of the document with the code, from 0
+
+    def __post_init__(self) -> None:
+        MiniTask.__post_init__(self)
+        places = grid(f"{self.name}.gold_at", self.gold_at, 0, exercises.DOCUMENTS - 1)
+        object.__setattr__(self, "gold_at", places)
+
+    def exercise(self, rng: random.Random, size: int, repeat: int) -> Exercise:
+        """Places take turns over the repeats."""
+        place = self.gold_at[repeat % len(self.gold_at)]
+        return exercises.write_ten_documents(rng, material("test"), size, place)
 
 
 @dataclass(frozen=True)

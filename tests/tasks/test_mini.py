@@ -2,8 +2,12 @@
 
 import dataclasses
 import random
+import re
+from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 
 from scripts.testbed.ingredients import INGREDIENTS
 from tasks import TaskError, build
@@ -12,9 +16,17 @@ from tasks.mini.material import TRAINING_BOOKS, material, wordings
 from tasks.mini.suite import MINI_SUITE
 from tasks.niah import KEYS
 
+ROOT = Path(__file__).parents[2]
 NAMES = [task.name for task in MINI_SUITE]
 # The most that the next line or passage would have added, in tokens of the shipped tokenizer.
 GRAIN = {"longbench_mini/passage_retrieval": 130, "longbench_mini/few_shot": 40, "longbench_mini/code": 40}
+
+
+def as_configured(preset):
+    """The settings of a file of conf/task, its defaults written out."""
+    with initialize_config_dir(str(ROOT / "conf"), version_base=None):
+        config = compose("config", overrides=[f"task={preset}"])
+    return OmegaConf.to_container(config.task, resolve=True)
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -41,6 +53,30 @@ def test_samples_are_the_same_every_time_and_whatever_else_is_asked(task, testbe
 
 def test_every_prefix_is_balanced_over_lengths(task, testbed):
     assert [sample.axes["length"] for sample in task.samples(testbed)] == [400, 800] * 4
+
+
+def test_the_document_with_the_code_stands_where_lost_in_the_middle_puts_it(testbed):
+    """Places 0, 4 and 9 of ten documents in equal shares; the code stands in that document and in no other."""
+    samples = build("longbench_mini/multi_doc_qa", lengths=[512], repeats=30).samples(testbed)
+    assert [sample.axes["gold_at"] for sample in samples] == [0, 4, 9] * 10
+    for sample in samples:
+        documents = re.split(r"^Document \d+: ", sample.prompt.rpartition("\nQuestion: ")[0], flags=re.MULTILINE)[1:]
+        code = f"is {sample.references[0]}."
+        assert len(documents) == 10
+        assert [place for place, text in enumerate(documents) if code in text] == [sample.axes["gold_at"]]
+
+
+def test_there_are_enough_samples_for_a_paired_test_and_as_many_clusters(testbed):
+    """What conf/task offers: at least 120 different prompts of 512 tokens or fewer, and nearly as many clusters.
+
+    Two needles may by chance lie in the same page of a novel, which makes them one cluster.
+    """
+    for preset in (*NAMES, "niah/short", "book_perplexity/short"):
+        settings = as_configured(preset)
+        samples = build(settings.pop("name"), **settings).first(testbed, 120)
+        assert len({sample.prompt for sample in samples}) == 120
+        assert len({sample.document for sample in samples}) >= 115
+        assert max(sample.axes["length"] for sample in samples) == 512
 
 
 def test_another_seed_asks_something_else(task, testbed):
