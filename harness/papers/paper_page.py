@@ -1,23 +1,25 @@
-"""The page of one paper: one HTML file, no network, readable in light and dark."""
+"""The pages of one paper, its report and the ledger of its claims: no network, readable in light and dark."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import get_args
 
 import jinja2
 import pandas as pd
 
+from harness.papers.below_random import RandomComparison, below_random
+from harness.papers.claim_counts import ClaimCounts, count_claims, outcome_label, outcome_style
 from harness.papers.claim_ledger import claims
-from harness.papers.claim_verdicts import Outcome, Scale, Verdict, verdicts
+from harness.papers.claim_places import ClaimPlaces, place_claims
+from harness.papers.claim_verdicts import Scale, Verdict, verdicts
 from harness.papers.figures.figure_cells import KEY, figure_cells
 from harness.papers.published import PAPER_TITLES, PAPERS, paper_items
 from harness.papers.report_items import ReportData, ReportItem, our_items, report_items
 from harness.papers.table_cells import experiment_key
-from harness.papers.table_formats import text_sheet
+from harness.papers.table_sheets import TableSheets
 from harness.report.run_facts import RunSource, sources
 
 OURS_TITLE = "What only we show"
@@ -25,7 +27,7 @@ OURS_TITLE = "What only we show"
 
 @dataclass(frozen=True)
 class PaperPage:
-    """The content of a page. ``commands``: the sweep, then the report."""
+    """The content of both pages. ``commands``: the sweep, then the report. ``random``: None where nothing evicts."""
 
     paper: str
     scale: Scale
@@ -34,6 +36,7 @@ class PaperPage:
     verdicts: Sequence[Verdict]
     rows: pd.DataFrame  # those of the paper's items
     broken: tuple[str, ...] = ()  # policies with cells that broke an invariant and are left out
+    random: RandomComparison | None = None
 
     @property
     def title(self) -> str:
@@ -48,15 +51,28 @@ class PaperPage:
             return f"Rows of {', '.join(models) or 'no model'}, at the paper's own setting (scale=full)."
         return (
             "This page speaks of the testbed (scale=mini): a model of 5 million parameters on tasks of its own. It "
-            "shows that the path works and how methods order there. It says nothing of the paper's models, and the "
-            "differences to its numbers measure no replication."
+            "shows how methods order there and what they keep of the full cache, and says nothing of the paper's models."
         )
 
-    @property
-    def counted(self) -> list[tuple[str, int]]:
+    @cached_property
+    def counts(self) -> ClaimCounts:
         """How many claims have which verdict."""
-        found = Counter(each.outcome for each in self.verdicts)
-        return [(outcome, found[outcome]) for outcome in get_args(Outcome)]
+        return count_claims(self.verdicts)
+
+    @property
+    def shown(self) -> list[ReportItem]:
+        """The items with a number, a figure or a formula of ours, in the paper's order."""
+        return [entry for entry in self.entries if entry.has_content]
+
+    @property
+    def folded(self) -> list[ReportItem]:
+        """The others: a line each, with the reason."""
+        return [entry for entry in self.entries if not entry.has_content]
+
+    @cached_property
+    def places(self) -> ClaimPlaces:
+        """At which item each claim stands."""
+        return place_claims(self.verdicts, [entry.name for entry in (*self.shown, *self.folded)])
 
     @property
     def facts(self) -> list[tuple[str, str]]:
@@ -92,7 +108,9 @@ def build_page(paper: str, data: ReportData) -> PaperPage:
         return PaperPage(paper, data.scale, commands, list(our_items(paper, data)), (), data.rows, broken)
     found = list(report_items(paper, data))
     decided = verdicts(claims(paper), data.index, data.scale)
-    return PaperPage(paper, data.scale, commands, found, decided, _paper_rows(paper, data), broken)
+    rows = _paper_rows(paper, data)
+    compared = below_random(data.index.cells, frozenset(rows["cell_id"].astype(str))) if len(rows) else None
+    return PaperPage(paper, data.scale, commands, found, decided, rows, broken, compared)
 
 
 def _paper_rows(paper: str, data: ReportData) -> pd.DataFrame:
@@ -110,7 +128,16 @@ def _paper_rows(paper: str, data: ReportData) -> pd.DataFrame:
 
 
 def render_page(page: PaperPage) -> str:
-    """The page as text; the same for the same rows."""
+    """The report as text; the same for the same rows."""
+    return _templates().get_template("paper.html").render(page=page)
+
+
+def render_ledger(page: PaperPage) -> str:
+    """The page of every claim with its numbers, as text."""
+    return _templates().get_template("claim_ledger.html").render(page=page)
+
+
+def _templates() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([Path(__file__).parent, Path(__file__).parents[1] / "report"]),
         autoescape=True,
@@ -118,5 +145,7 @@ def render_page(page: PaperPage) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["sheet"] = text_sheet
-    return environment.get_template("paper.html").render(page=page)
+    environment.filters["sheet"] = TableSheets
+    environment.filters["verdict_label"] = lambda verdict: outcome_label(verdict.outcome, verdict.lean)
+    environment.filters["verdict_style"] = lambda verdict: outcome_style(verdict.outcome, verdict.lean)
+    return environment

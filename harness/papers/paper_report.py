@@ -1,4 +1,4 @@
-"""The folder of a paper's report: the page, and every table and figure as files of their own."""
+"""The folder of a paper's report: its pages, and every table and figure as files of their own."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from harness.config.identity import hash_data
 from harness.config.source_code import ROOT
 from harness.papers.cell_index import CellIndex
 from harness.papers.claim_verdicts import Scale, Verdict
-from harness.papers.paper_page import PaperPage, build_page, render_page
+from harness.papers.paper_page import PaperPage, build_page, render_ledger, render_page
 from harness.papers.published import PAPER_TITLES
 from harness.papers.report_items import ReportData, ReportItem
 from harness.papers.table_formats import csv_of_numbers, csv_of_table, latex, markdown
 from harness.store.loading import load_rows, rows_fingerprint
 
 VERDICT_COLUMNS = (
-    "claim", "text", "outcome", "estimate", "low", "high", "p_holm", "samples", "needed", "items", "printed", "reason",
+    "claim", "text", "outcome", "lean", "estimate", "low", "high", "p_holm", "samples", "needed", "same_as", "items",
+    "printed", "sentence", "reason",
 )  # fmt: skip
 
 
@@ -53,6 +54,7 @@ def write_report_folder(page: PaperPage, folder: Path) -> Path:
     for entry in page.entries:
         files |= _item_files(entry, page)
     if page.verdicts:
+        files["claims.html"] = render_ledger(page).encode()
         files["verdicts.csv"] = _verdicts_csv(page).encode()
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
@@ -97,8 +99,8 @@ def _verdict_line(each: Verdict) -> tuple[object, ...]:
     # Processors add up in different orders: the last digits are theirs, and the same rows must give the same file.
     numbers = (format(number, ".6g") for number in (each.estimate, *each.interval, each.p))
     return (
-        claim.id, claim.text, each.outcome, *numbers, each.n, each.needed_samples or "",
-        "; ".join(claim.items), claim.evidence, each.reason,
+        claim.id, claim.text, each.outcome, each.lean, *numbers, each.n, each.needed_samples or "", each.same_as,
+        "; ".join(claim.items), claim.evidence, each.sentence, each.reason,
     )  # fmt: skip
 
 

@@ -48,6 +48,11 @@ class ReportItem:
         """``table_1``: in file names and links."""
         return experiment_name(self.name)
 
+    @property
+    def has_content(self) -> bool:
+        """Whether there is a number, a figure or a formula to show; a printed table without ours is none."""
+        return bool(self.drawing or self.measured or self.formulas or (self.table and self.table.has_ours))
+
 
 @dataclass(frozen=True)
 class ReportData:
