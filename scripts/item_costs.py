@@ -66,12 +66,16 @@ def _added(costs: Sequence[tuple[int, float, str]]) -> Spent:
 
 def wanted(configs: Iterable[Mapping[str, Any]], prompts: Prompts) -> dict[Key, int]:
     """The number of samples of these cells and of their baselines, by labels."""
-    found = {}
+    found: dict[Key, int] = {}
     for config in configs:
-        for policy in (config["policy"], *(preset(name) for name in config["references"])):
-            cell = Cell.parse({**config, "policy": policy})
+        few = config["baseline_limit"] or config["limit"]
+        limits = {name: config["limit"] if name == "dense" else few for name in config["references"]}
+        policies = [(config["policy"], config["limit"]), *((preset(name), limit) for name, limit in limits.items())]
+        for policy, limit in policies:
+            cell = Cell.parse({**config, "policy": policy, "limit": limit})
             labels = cell.labels()
-            found[tuple(labels[name] for name in LABELS)] = len(prompts.samples_of(cell))
+            key = tuple(labels[name] for name in LABELS)
+            found[key] = max(found.get(key, 0), len(prompts.samples_of(cell)))
     return found
 
 
@@ -118,7 +122,7 @@ def main() -> None:
     arguments.add_argument("--write", action="store_true", help="write the costs into conf/exp/<paper>/*.yaml")
     options = arguments.parse_args()
     measured = spent(Path(options.results_dir.removeprefix("results_dir=")))
-    prompts = cache(Prompts)  # one for each limit
+    prompts = Prompts()
     for item in option_names("exp"):
         if item.partition("/")[0] not in options.papers:
             continue
@@ -126,7 +130,7 @@ def main() -> None:
         if not any(grid["mini"] for grid in grids_of_item.values()):
             continue
         configs = _configurations(item)
-        cost = sentence(item, wanted(configs, prompts(configs[0]["limit"])), measured)
+        cost = sentence(item, wanted(configs, prompts), measured)
         say(f"{item}\n{cost or 'nothing of it is in these results'}")
         if cost and options.write:
             file = CONF / "exp" / f"{item}.yaml"

@@ -137,13 +137,13 @@ def _work(spec: JobSpec) -> None:
             return generate(engine, rows, *others)
 
         with mock.patch.object(Engine, "generate", noted):
-            spec.compute(Prompts(spec.limit), Progress(shown=False, on_stored=lambda _: None))
+            spec.compute(Prompts(), Progress(shown=False, on_stored=lambda _: None))
 
 
 def _job_spec(options: argparse.Namespace, results: Path) -> JobSpec:
     words = [*WORDS, f"task.repeats={options.samples}"]
     cells = tuple(Cell.parse(to_plain(compose_config([*words, f"policy={policy}"]))) for policy in POLICIES)
-    return JobSpec(cells, results, "cpu", None, RunSettings(Shard(), 30.0, True, options.batch_rows))
+    return JobSpec(cells, results, "cpu", RunSettings(Shard(), 30.0, True, options.batch_rows))
 
 
 def _table(results: Path) -> pd.DataFrame:

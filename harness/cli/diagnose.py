@@ -8,6 +8,7 @@ that generate, the dense model's own answer is fed token by token, so that all p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,11 @@ def main(words: Sequence[str]) -> None:
     if not isinstance(what, list):
         raise UserError(f"what={what} is not a list: write what=[{what}].")
     chosen(what)
-    cell = Cell.parse(config)
+    asked = Cell.parse(config)
+    cell = replace(asked, limit=asked.limit or 1)
     check(cell.policy, what)
-    limit = 1 if config["limit"] is None else config["limit"]
-    if not isinstance(limit, int) or limit < 1:
-        raise UserError(f"limit={limit} leaves nothing to diagnose: give the number of samples, at least 1.")
     store = Store(Path(config["results_dir"]) / "diagnostics")
-    prompts = Prompts(limit)
+    prompts = Prompts()
     if reason := reason_against_cell(cell, prompts):
         raise CellError(reason)
     jobs = plan(cell.model, [cell], store, prompts).jobs

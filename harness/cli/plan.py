@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 from rich.markup import escape
 
 import tasks
+from harness.cli.claim_samples import claim_sample_lines
 from harness.config.cell import Cell
 from harness.config.compose import to_plain
 from harness.config.model import DTYPES, ModelSpec, pick_device
@@ -33,7 +34,7 @@ from harness.runner.estimate import (
     text_config,
 )
 from harness.runner.memory import Footprint, MemoryLoad, allowed_bytes
-from harness.runner.plan import plan
+from harness.runner.plan import plan, unique_cells
 from harness.runner.samples import PromptEncoder, Prompts
 from harness.runner.sweep import baseline_cells, parse_cells
 from harness.store.store import Store
@@ -78,13 +79,15 @@ def show(configs: Sequence[DictConfig]) -> None:
                 f"{part.model.name} needs {(bytes_of_weights + part.largest) / 2**30:.1f} GiB at least and {device} "
                 f"has {room / 2**30:.1f}: choose a smaller model, budget or block_size, or scale=mini."
             )
+    for line in claim_sample_lines(configs):
+        say(line)
     if too_large:
         raise UserError(" ".join(too_large))
 
 
 def planned(configs: Sequence[DictConfig]) -> list[Planned]:
     """By model. Cells whose model and data are here are counted exactly, baselines included."""
-    prompts = Prompts(configs[0].limit)
+    prompts = Prompts()
     here, absent = _divided(configs)
     parts: dict[ModelSpec, Planned] = {}
     if here:
@@ -95,9 +98,9 @@ def planned(configs: Sequence[DictConfig]) -> list[Planned]:
             *explain_unsupported(impossible, "Without the baseline"),
         ):
             say(escape(line))
-        cells = {cell.id: cell for cell in [*(each.cell for each in asked), *beside]}
-        _exactly(list(cells.values()), Store(Path(configs[0].results_dir) / "runs"), prompts, parts)
-    _by_published_lengths(absent, configs[0].limit, parts)
+        cells = unique_cells([*(each.cell for each in asked), *beside])
+        _exactly(cells, Store(Path(configs[0].results_dir) / "runs"), prompts, parts)
+    _by_published_lengths(absent, parts)
     return list(parts.values())
 
 
@@ -149,12 +152,10 @@ def _exactly(cells: Sequence[Cell], store: Store, prompts: Prompts, parts: dict[
         part.largest = max([part.largest, *loads])
 
 
-def _by_published_lengths(
-    configs: Sequence[Mapping[str, Any]], limit: int | None, parts: dict[ModelSpec, Planned]
-) -> None:
-    """One row of the mean length for each cell, times the samples of its task."""
+def _by_published_lengths(configs: Sequence[Mapping[str, Any]], parts: dict[ModelSpec, Planned]) -> None:
+    """One row of the mean length for each cell, times its samples; baselines get as many as the cell beside them."""
     testbed = {"name": "testbed", "path": "bundled/testbed", "dtype": "float32"}  # a tokenizer for policies that ask
-    rows: dict[tuple[ModelSpec, str], dict[tuple[Any, ...], tuple[Request, Prompting]]] = defaultdict(dict)
+    rows: dict[tuple[ModelSpec, str], dict[tuple[Any, ...], _AssumedRow]] = defaultdict(dict)
     for config in configs:
         model = ModelSpec.parse(config["model"])
         task = {key: "fixture" if key == "data" else value for key, value in config["task"].items()}
@@ -164,19 +165,40 @@ def _by_published_lengths(
             new = getattr(cell.task, "max_new_tokens", None) or 128
             slots = 0 if cell.policy.is_dense else cell.budget.slots_for(tokens, new, [tokens])
             row = Request(range(tokens), cell.policy, slots, new if cell.task.mode == "generate" else 0)
-            rows[model, cell.task.label][cell.policy.name, slots, cell.prompting] = (row, cell.prompting)
+            wanted = samples if cell.limit is None else min(samples, cell.limit)
+            known = rows[model, cell.task.label]
+            key = cell.policy.name, slots, cell.prompting
+            known[key] = _AssumedRow(row, cell.prompting, max(wanted, known[key].samples if key in known else 0))
     for (model, label), members in rows.items():
-        samples, tokens = published_lengths(label)
-        samples = min(samples, limit or samples)
         part = parts.setdefault(model, Planned(model))
         footprint = Footprint.of(text_config(model), model.dtype)
         part.cells += len(members)
-        part.samples += samples * len(members)
-        part.work += estimate_work(members.values()).times(samples)
-        loads = [MemoryLoad(footprint).with_row(row, prompting).bytes for row, prompting in members.values()]
+        part.samples += sum(each.samples for each in members.values())
+        part.work += _assumed_work(list(members.values()))
+        loads = [MemoryLoad(footprint).with_row(each.row, each.prompting).bytes for each in members.values()]
         part.largest = max([part.largest, *loads])
-        known = f"{samples} samples of {tokens} tokens a task, as published (conf/estimates.yaml)"
-        part.assumed.add(f"{label.partition('/')[0]}: {known}, for model or data are not on this machine")
+        samples, tokens = max(each.samples for each in members.values()), published_lengths(label)[1]
+        words = f"{samples} samples of {tokens} tokens a task, as published (conf/estimates.yaml)"
+        part.assumed.add(f"{label.partition('/')[0]}: {words}, for model or data are not on this machine")
+
+
+@dataclass(frozen=True)
+class _AssumedRow:
+    """A row of the published mean length that stands for so many samples of a cell."""
+
+    row: Request
+    prompting: Prompting
+    samples: int
+
+
+def _assumed_work(rows: Sequence[_AssumedRow]) -> WorkEstimate:
+    """The work of cells with different numbers of samples: each sample is read by the cells that want it."""
+    work, done = WorkEstimate(), 0
+    for samples in sorted({each.samples for each in rows}):
+        together = [(each.row, each.prompting) for each in rows if each.samples >= samples]
+        work += estimate_work(together).times(samples - done)
+        done = samples
+    return work
 
 
 def _time(part: Planned, rate: float) -> str:

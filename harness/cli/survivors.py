@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,14 @@ from harness.analysis.diagnostics import check
 from harness.analysis.token_diagnostics import pieces
 from harness.cli.arguments import parse_known
 from harness.config import provenance
-from harness.config.cell import Cell
+from harness.config.cell import Cell, parse_limit
 from harness.config.compose import compose_config, to_plain
 from harness.config.model import ModelSpec, pick_device
 from harness.console import say
 from harness.errors import CellError, UserError
 from harness.runner.checks import reason_against_cell
 from harness.runner.diagnostic_runs import diagnosed, written
-from harness.runner.plan import Job, plan
+from harness.runner.plan import Job, plan, unique_cells
 from harness.runner.samples import Prompts
 from harness.store.store import Store
 
@@ -48,11 +48,9 @@ def main(words: Sequence[str]) -> None:
     own, overrides = parse_known(SurvivorSettings, words, "survivors", __doc__)
     sample, configs = own.sample, _composed(overrides)
     first = configs[0]
-    limit = None if sample else 1 if first["limit"] is None else first["limit"]
-    if limit is not None and (not isinstance(limit, int) or limit < 1):
-        raise UserError(f"limit={limit} leaves nothing to watch: give the number of samples, at least 1.")
-    store, prompts, device = Store(Path(first["results_dir"]) / "diagnostics"), Prompts(limit), first["device"]
-    cells = list({cell.id: cell for cell in map(Cell.parse, configs)}.values())
+    limit = None if sample else parse_limit(first["limit"]) or 1
+    store, prompts, device = Store(Path(first["results_dir"]) / "diagnostics"), Prompts(), first["device"]
+    cells = unique_cells(replace(Cell.parse(config), limit=limit) for config in configs)
     work = [(cell, _jobs(cell, store, prompts, sample)) for cell in cells]
     store.check_writable()
     models: dict[ModelSpec, Any] = {}

@@ -19,7 +19,9 @@ class Budget:
     """Either a number of slots or a share of a length; a dense cell has neither.
 
     ``share_of`` is the paper's own denominator: the sample's prompt, prompt plus ``max_new_tokens``, the longest
-    prompt of the task, or its median prompt plus half of ``max_new_tokens`` (policies.md A-24).
+    prompt of the task, or its median prompt plus half of ``max_new_tokens`` (policies.md A-24). "Of the task" means all
+    of its prompts, however few of them are run: the slots of a sample must not depend on how many other samples
+    were asked for, since rows of the same cell from several sweeps stand beside each other.
     """
 
     slots: int | None = None
@@ -47,8 +49,14 @@ class Budget:
             "above 0 and up to 100% (25%, 0.25)."
         )
 
+    @property
+    def is_of_task(self) -> bool:
+        """Whether it is a share of a length of the whole task, for which all prompts of the task must be known."""
+        return self.share is not None and self.share_of in ("longest", "median")
+
     def slots_for(self, prompt_tokens: int, new_tokens: int, task_prompts: Sequence[int]) -> int:
-        """Slots for one sample; ``task_prompts`` are the lengths of all prompts of the task, in tokens.
+        """Slots for one sample. ``task_prompts``: the lengths of all prompts of the task, in tokens; they are looked at
+        only if `is_of_task`.
 
         Shares are rounded to the nearest slot, never below 1; those of the median, as in HashEvict's released code,
         up to a multiple of 8.
@@ -58,11 +66,10 @@ class Budget:
         share = self.share or 0
         if self.share_of == "median":
             return 8 * math.ceil(round(share * (statistics.median(task_prompts) + new_tokens / 2)) / 8)
-        base = {
-            "prompt": prompt_tokens,
-            "prompt_and_new": prompt_tokens + new_tokens,
-            "longest": max(task_prompts),
-        }[self.share_of]
+        if self.share_of == "longest":
+            base = max(task_prompts)
+        else:
+            base = prompt_tokens + (new_tokens if self.share_of == "prompt_and_new" else 0)
         return max(1, math.floor(share * base + 0.5))
 
     @property

@@ -6,7 +6,7 @@ one sample are a plain number, ``slots``, which enters the engine as `Request.bu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -28,7 +28,11 @@ SYNTHETIC = " (synthetic rows)"  # in the name of a task that ran on fixtures: a
 
 @dataclass(frozen=True)
 class Cell:
-    """One point of a sweep. ``seed`` drives the task's generator; decoding is greedy. ``configuration``: composed."""
+    """One point of a sweep. ``seed`` drives the task's generator; decoding is greedy. ``configuration``: composed.
+
+    ``limit``: how many samples are wanted of it, the first ones of its task; None = all. More samples of a cell are
+    more rows of the same cell: the number is no part of its identity, and two cells that differ in it are equal.
+    """
 
     model: ModelSpec
     policy: Policy
@@ -37,6 +41,7 @@ class Cell:
     task: Task
     seed: int
     configuration: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    limit: int | None = field(default=None, compare=False)
 
     @staticmethod
     def parse(config: Mapping[str, Any]) -> Cell:
@@ -71,6 +76,7 @@ class Cell:
             task=task,
             seed=config["seed"],
             configuration=config,
+            limit=parse_limit(config["limit"]),
         )
 
     @cached_property
@@ -114,6 +120,21 @@ class Cell:
             "dtype": self.model.dtype,
             "seed": self.seed,
         }
+
+
+def parse_limit(limit: object, setting: str = "limit") -> int | None:
+    """A number of samples, at least 1; None = all. Raises `UserError`."""
+    if limit is None:
+        return None
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        raise UserError(f"{setting}={limit} leaves nothing to run: give the number of samples per cell, at least 1.")
+    return limit
+
+
+def greatest(limits: Iterable[int | None]) -> int | None:
+    """The greatest number of samples; None, which is all of them, is greater than any. ``limits`` must not be empty."""
+    found = list(limits)
+    return None if None in found else max(each for each in found if each is not None)
 
 
 def reason_against_budget(policy: Policy, slots: int) -> str:

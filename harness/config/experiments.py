@@ -8,13 +8,16 @@ An experiment ``conf/exp/<paper>/<item>.yaml`` lists its cells for each scale as
         mini: [{task: mini_suite, policy: [keydiff, keydiff/median], budget: keydiff_shares}]
 
 A grid is the product of its lists. The grids of an item add up; ``<paper>/all`` merges the items of a paper by name. A
-value that names a set of ``conf/sets.yaml`` for its setting stands for the members of that set.
+value that names a set of ``conf/sets.yaml`` for its setting stands for the members of that set. A grid without
+``limit`` takes the number of samples of its item from ``conf/samples.yaml``, at the scales that this file has;
+elsewhere it runs all samples.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,7 @@ CONFIG_GROUPS = ("model", "policy", "task")  # each chooses a file of conf/; set
 # Their lists are crossed; a list under any other setting is one value (task.lengths).
 AXES = (*CONFIG_GROUPS, "budget", "block_size", "prompt")
 LISTS = {"policies": "policy", "tasks": "task", "models": "model", "exps": "exp"}
+Grids = Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]  # by item and scale
 Point = dict[str, Any]  # one configuration of a grid: settings as they are typed, without sweeps
 Compose = Callable[[Sequence[str]], DictConfig]
 
@@ -62,20 +66,60 @@ def named_sets() -> Mapping[str, Mapping[str, list[Any]]]:
     return found
 
 
-def grid_points(grids: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], scale: str) -> list[Point]:
-    """Every point of all items at this scale, each once. Raises `UserError` where no item has any."""
-    found: dict[str, Point] = {}
+@cache
+def planned_samples() -> Mapping[str, Mapping[str, int]]:
+    """By scale and item, the samples per cell of ``conf/samples.yaml``."""
+    found: dict[str, dict[str, int]] = OmegaConf.to_container(OmegaConf.load(CONF / "samples.yaml"))  # type: ignore[assignment]
+    return found
+
+
+def grid_points(grids: Grids, scale: str) -> list[Point]:
+    """Every point of all items at this scale, each once. Raises `UserError` where no item has any.
+
+    ``limit`` stands in a point only if its grid says it; `limited_points` are those that are run.
+    """
+    return _unique(point for _, point in _item_points(grids, scale))
+
+
+def limited_points(grids: Grids, scale: str) -> list[Point]:
+    """The points of `grid_points` with their numbers of samples. Raises `UserError` also where an item has none."""
+    return _unique(_limited(item, point, scale) for item, point in _item_points(grids, scale))
+
+
+def _limited(item: str, point: Point, scale: str) -> Point:
+    planned = planned_samples().get(scale)
+    if planned is None or "limit" in point:
+        return point
+    if item not in planned:
+        raise UserError(
+            f"Experiment {item} has no number of samples at scale={scale}: write limit into its grids, or let "
+            "'python -m scripts.plan_samples' write it into conf/samples.yaml."
+        )
+    return {**point, "limit": planned[item]}
+
+
+def _item_points(grids: Grids, scale: str) -> list[tuple[str, Point]]:
+    """The points of each item, with its name."""
     for item, by_scale in grids.items():
         if scale not in by_scale:
             raise UserError(f"Experiment {item} has no grids for scale={scale}: choose one of {', '.join(by_scale)}.")
-        for grid in by_scale[scale]:
-            for point in _crossed(grid):
-                found.setdefault(repr(sorted(point.items())), point)
+    found = [(item, point) for item, own in grids.items() for grid in own[scale] for point in _crossed(grid)]
     if not found:
         raise UserError(
             f"{', '.join(grids)} at scale={scale} has no cells to run: the head of its file in conf/exp/ says what "
             "measures it."
         )
+    return found
+
+
+def _unique(points: Iterable[Point]) -> list[Point]:
+    """Each once, with the most samples that are asked for; without ``limit``, which is all, where one has none."""
+    found: dict[str, Point] = {}
+    for point in points:
+        key = repr(sorted((name, value) for name, value in point.items() if name != "limit"))
+        known = found.get(key)
+        if known is None or ("limit" in known and point.get("limit", math.inf) > known["limit"]):
+            found[key] = point
     return list(found.values())
 
 
@@ -89,7 +133,7 @@ def grid_jobs(base: DictConfig, overrides: Sequence[str], scale: str, compose: C
     typed = {override.partition("=")[0].lstrip("+~").partition("@")[0] for override in overrides}
     chosen = [
         {key: value for key, value in point.items() if not {key, key.partition(".")[0]} & typed}
-        for point in grid_points(grids, scale)
+        for point in (grid_points if "limit" in typed else limited_points)(grids, scale)
     ]
     distinct = list({repr(sorted(point.items())): point for point in chosen}.values())
     nodes = _nodes(distinct, others, compose)

@@ -147,8 +147,8 @@ class CellIndex:
         if not cells:
             broken = "; its rows broke an invariant, see the report" if name in self.broken else ""
             raise NoCellError(f"{name} {where}{broken}")
-        if query.dense:
-            return cells[-1]
+        if query.dense:  # the same model under every prompt regime; the samples of a regime are those of its cells
+            return max(cells, key=lambda cell: (len(cell.samples), cell.created))
         if query.prompt:
             found = "/".join(sorted({cell.prompt for cell in cells}))
             cells = [cell for cell in cells if cell.prompt == query.prompt]

@@ -133,15 +133,16 @@ def _proxies() -> dict[str, Any]:
     return found
 
 
-def proxy_task(label: str, measured: Collection[str]) -> str:
-    """The label itself if it was measured, else the mini task that is its proxy; empty if neither was."""
-    proxy = str(_proxies()["tasks"].get(label, ""))
-    return label if label in measured else proxy if proxy in measured else ""
+def proxy_task(label: str, measured: Collection[str], paper: str = "") -> str:
+    """The label itself if it was measured, else the mini task that is its proxy in this paper; empty if neither was."""
+    of_paper = _proxies()["tasks_of"].get(paper, {})
+    proxies = (label, of_paper.get(label, ""), _proxies()["tasks"].get(label, ""))
+    return next((str(each) for each in proxies if each in measured), "")
 
 
-def proxy_tasks(labels: Iterable[str], measured: Collection[str]) -> list[str]:
+def proxy_tasks(labels: Iterable[str], measured: Collection[str], paper: str = "") -> list[str]:
     """The measured tasks or proxies of these, each once: several of a paper's tasks may share one."""
-    return list(dict.fromkeys(found for label in labels if (found := proxy_task(label, measured))))
+    return list(dict.fromkeys(found for label in labels if (found := proxy_task(label, measured, paper))))
 
 
 def proxy_metrics(metric: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from harness.config.cell import Cell
 from harness.config.model import pick_device
 from harness.errors import UserError
 from harness.runner.model_work import JobBuilder, ModelWork
-from harness.runner.plan import Plan, RunResult, plan_models
+from harness.runner.plan import Plan, RunResult, plan_models, unique_cells
 from harness.runner.progress import Progress
 from harness.runner.run_settings import RunSettings, Shard
 from harness.runner.samples import Prompts
@@ -28,20 +28,19 @@ from harness.store.work_files import FOLDER, job_spec_file
 
 @dataclass(frozen=True)
 class JobSpec:
-    """Cells for any number of workers. ``device``: as requested, each worker picks its own. ``limit``: samples per
-    cell. ``work``: what is missing of them, set before the file is written."""
+    """Cells for any number of workers. ``device``: as requested, each worker picks its own. ``work``: what is missing
+    of the cells, set before the file is written."""
 
     cells: tuple[Cell, ...]
     results_dir: Path
     device: str
-    limit: int | None
     settings: RunSettings
     work: tuple[ModelWork, ...] | None = field(default=None, compare=False, repr=False)
 
     @property
     def unique_cells(self) -> tuple[Cell, ...]:
-        """Every cell once."""
-        return tuple({cell.id: cell for cell in self.cells}.values())
+        """Every cell once, with the greatest number of samples that is wanted of it."""
+        return unique_cells(self.cells)
 
     def plans(self, prompts: Prompts) -> list[Plan]:
         """What is in the store and what is missing, by model. Makes every check that needs no weights."""
@@ -55,7 +54,6 @@ class JobSpec:
             "work": [work.to_json() for work in self.work or ()],
             "results_dir": str(self.results_dir.resolve()),
             "device": self.device,
-            "limit": self.limit,
             "settings": asdict(self.settings),
         }
         file = job_spec_file(folder, uuid.uuid4().hex[:12])
@@ -80,7 +78,6 @@ class WorkerSpec:
     work: tuple[ModelWork, ...]
     results_dir: Path
     device: str
-    limit: int | None
     settings: RunSettings
 
     @staticmethod
@@ -93,7 +90,6 @@ class WorkerSpec:
                 work=tuple(map(ModelWork.from_json, content["work"])),
                 results_dir=Path(content["results_dir"]),
                 device=content["device"],
-                limit=content["limit"],
                 settings=RunSettings(**{**settings, "shard": Shard(**settings["shard"])}),
             )
         except (OSError, EOFError, KeyError, TypeError, ValueError) as error:
@@ -110,7 +106,7 @@ class WorkerSpec:
 
         store = Store(self.results_dir / "runs")
         work = [each for each in self.work if each.is_missing_in(store)]
-        builder = JobBuilder(work, Prompts(self.limit))
+        builder = JobBuilder(work, Prompts())
         for each in work:
             builder.cell(each.jobs[0].cell)  # one cell before any model is loaded; others when a batch needs them
         store.check_writable()

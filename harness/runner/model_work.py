@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 
 from harness.config.cell import Cell
@@ -135,12 +135,13 @@ class JobBuilder:
         self._configurations = {
             name: cell.description["resolved"] for each in work for name, cell in each.cells.items()
         }
+        self._requested = {name: cell.requested for each in work for name, cell in each.cells.items()}
 
     def cell(self, cell_id: str) -> Cell:
         """Raises `UserError` where code, data or model have changed since the work was planned: the cell would be
         another one, which was not requested."""
         if cell_id not in self._cells:
-            cell = Cell.parse(self._configurations[cell_id])
+            cell = replace(Cell.parse(self._configurations[cell_id]), limit=self._requested[cell_id])
             if cell.id != cell_id:
                 raise UserError(
                     "Code, data or model have changed since this sweep was started, and its cells are no longer the "

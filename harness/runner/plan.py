@@ -5,13 +5,14 @@ Batches hold whole samples under all their cells, as many as fit into memory. `R
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
-from harness.config.cell import Cell
+from harness.config.cell import Cell, greatest
 from harness.config.model import ModelSpec
 from harness.engine.requests import Request, refuse_unsupported
 from harness.runner.checks import hindsight_bytes
@@ -166,6 +167,16 @@ def _fill(jobs: Sequence[JobLoad], footprint: Footprint, memory: int, rows: int)
     return filled
 
 
+def unique_cells(cells: Iterable[Cell]) -> tuple[Cell, ...]:
+    """Every cell once, with the greatest number of samples that is wanted of it."""
+    found: dict[str, Cell] = {}
+    for cell in cells:
+        known = found.get(cell.id)
+        if known is None or greatest((known.limit, cell.limit)) != known.limit:
+            found[cell.id] = cell
+    return tuple(found.values())
+
+
 def plan_models(cells: Sequence[Cell], store: Store, prompts: Prompts, settings: RunSettings) -> list[Plan]:
     """The plan of each model, after every check that needs no weights."""
     by_model: dict[ModelSpec, list[Cell]] = defaultdict(list)
@@ -211,11 +222,20 @@ def plan(
         ]
     jobs = jobs if missing else []
     refuse_unsupported(config, max((row.total_tokens for job in jobs for row in job.rows), default=0))
-    # Jobs of one sample under all its cells lie together, so that an interrupted run leaves whole comparisons. The
-    # order of cells must not depend on the order in which they were requested.
-    jobs.sort(key=lambda job: (job.sample.id, job.cell.id))
+    # Jobs of one sample under all its cells lie together, so that an interrupted run leaves whole comparisons. What
+    # else lies in a batch moves the last bits of a row, so the order of cells depends neither on the order in which
+    # they were requested nor on the code, as their ids do.
+    order = {cell.id: _settings(cell) for cell in cells}
+    jobs.sort(key=lambda job: (job.sample.id, order[job.cell.id], job.cell.id))
     footprint = Footprint.of(config, model.dtype)
     return Plan(model, tuple(cells), tuple(jobs), present, model.shape(), footprint, ids)
+
+
+def _settings(cell: Cell) -> str:
+    """What a cell was asked to be, as sorted JSON: its identity without the code and data of this version."""
+    asked = {name: value for name, value in cell.identity.items() if name not in ("code", "format", "task")}
+    task = {name: value for name, value in cell.identity["task"].items() if name != "revision"}
+    return json.dumps({**asked, "task": task}, sort_keys=True)
 
 
 @dataclass(frozen=True)

@@ -98,24 +98,25 @@ def truncate_middle(tokenizer: Any, text: str, limit: int) -> str:
 
 
 class Prompts:
-    """The samples of the cells of one sweep, ``limit`` of each task at most, each encoded once for all its cells."""
+    """The samples of cells, the first ``Cell.limit`` of their task, each encoded once for all cells."""
 
-    def __init__(self, limit: int | None = None) -> None:
-        self.limit = limit
+    def __init__(self) -> None:
         self._builders: dict[ModelSpec, RequestBuilder] = {}
         self._tasks: dict[tuple[ModelSpec, Task], _TaskPrompts] = {}
 
     def samples_of(self, cell: Cell) -> list[tuple[Sample, list[int], int]]:
         """Every sample of a cell, its prompt's tokens, and the slots that the budget grants it (0 for dense)."""
-        encoded = self._of_task(cell).all()
+        encoded = self._of_task(cell, cell.limit).first(cell.limit)
         if cell.policy.is_dense:
             return [(sample, tokens, 0) for sample, tokens in encoded]
-        lengths = [len(tokens) for _, tokens in encoded]
+        lengths: list[int] = []
+        if cell.budget.is_of_task:
+            lengths = [len(tokens) for _, tokens in self._of_task(cell, None).first(None)]
         return [(s, tokens, cell.budget.slots_for(len(tokens), s.max_new_tokens, lengths)) for s, tokens in encoded]
 
     def sample(self, cell: Cell, sample_id: str) -> tuple[Sample, list[int]]:
         """One sample of a cell and its prompt's tokens. No other sample is encoded. Raises KeyError."""
-        return self._of_task(cell).one(sample_id)
+        return self._of_task(cell, cell.limit).one(sample_id)
 
     def encoder(self, model: ModelSpec) -> PromptEncoder:
         """The model's encoder; its tokenizer is loaded once."""
@@ -127,24 +128,34 @@ class Prompts:
             self._builders[model] = RequestBuilder(PromptEncoder.for_model(model))
         return self._builders[model]
 
-    def _of_task(self, cell: Cell) -> _TaskPrompts:
+    def _of_task(self, cell: Cell, count: int | None) -> _TaskPrompts:
         key = cell.model, cell.task
         if key not in self._tasks:
-            encoder = self.encoder(cell.model)
-            self._tasks[key] = _TaskPrompts(encoder, cell.task.first(encoder.tokenizer, self.limit))
+            self._tasks[key] = _TaskPrompts(self.encoder(cell.model), cell.task)
+        self._tasks[key].make(count)
         return self._tasks[key]
 
 
 class _TaskPrompts:
-    """The samples of a task, each encoded when it is first needed."""
+    """The first samples of a task, as many as were needed so far, each encoded when it is first needed."""
 
-    def __init__(self, encoder: PromptEncoder, samples: Sequence[Sample]) -> None:
-        self.encoder, self.samples = encoder, samples
-        self.place = {sample.id: place for place, sample in enumerate(samples)}
+    def __init__(self, encoder: PromptEncoder, task: Task) -> None:
+        self.encoder, self.task = encoder, task
+        self.asked: int | None = 0
+        self.samples: Sequence[Sample] = ()
+        self.place: dict[str, int] = {}
         self.tokens: dict[int, list[int]] = {}
 
-    def all(self) -> list[tuple[Sample, list[int]]]:
-        return [self._encoded(place) for place in range(len(self.samples))]
+    def make(self, count: int | None) -> None:
+        """See to it that the first ``count`` samples are there; None = all. A task's first samples stay the same."""
+        if self.asked is None or (count is not None and count <= self.asked):
+            return
+        self.asked = count
+        self.samples = self.task.first(self.encoder.tokenizer, count)
+        self.place = {sample.id: place for place, sample in enumerate(self.samples)}
+
+    def first(self, count: int | None) -> list[tuple[Sample, list[int]]]:
+        return [self._encoded(place) for place in range(len(self.samples[:count]))]
 
     def one(self, sample_id: str) -> tuple[Sample, list[int]]:
         return self._encoded(self.place[sample_id])

@@ -6,8 +6,9 @@ floor that a method has to beat, the oracle the best that a budget allows.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,7 +16,7 @@ import pandas as pd
 from omegaconf import DictConfig
 from rich.markup import escape
 
-from harness.config.cell import Cell
+from harness.config.cell import Cell, greatest, parse_limit
 from harness.config.compose import to_plain
 from harness.config.policy_config import preset
 from harness.console import say
@@ -23,16 +24,18 @@ from harness.errors import CellError, UserError
 from harness.runner.checks import UnsupportedCell, explain_unsupported, reason_against_cell
 from harness.runner.job_spec import JobSpec
 from harness.runner.launchers import launch
-from harness.runner.plan import Job, RunResult
+from harness.runner.plan import Job, RunResult, unique_cells
 from harness.runner.progress import Progress
 from harness.runner.run_settings import RunSettings
 from harness.runner.samples import Prompts
 from tasks.base import TaskError
 
+DENSE = "dense"  # the baseline that is compared sample by sample
+
 
 @dataclass(frozen=True)
 class RequestedCell:
-    """A cell, and the configuration (plain containers) that requested it."""
+    """A cell, and the first configuration (plain containers) that requested it."""
 
     config: Mapping[str, Any]
     cell: Cell
@@ -41,27 +44,38 @@ class RequestedCell:
 def baseline_cells(requested: Sequence[RequestedCell], prompts: Prompts) -> tuple[list[Cell], list[UnsupportedCell]]:
     """The baselines (``references``) of every evicting cell, and those that are not possible there.
 
-    One for each model, task, budget, prompt regime and seed; none where a policy of that name was requested.
+    One for each model, task, budget, prompt regime and seed; none where another policy of that name was requested.
+    Dense is compared sample by sample, so it has the greatest number of samples of the cells that it stands beside; the
+    others have ``baseline_limit`` samples at most.
     """
-    evicting = {_all_but_policy(each.cell): each for each in requested if not each.cell.policy.is_dense}
-    named = {(_all_but_policy(each.cell), each.cell.policy.name) for each in requested}
-    cells: dict[str, Cell] = {}
+    beside: dict[tuple[Hashable, str], list[RequestedCell]] = defaultdict(list)
+    for each in requested:
+        if not each.cell.policy.is_dense:
+            for name in _baseline_names(each.config["references"]):
+                beside[_all_but_policy(each.cell), name].append(each)
+    named = {(_all_but_policy(each.cell), each.cell.policy.name): each.cell.id for each in requested}
+    cells: list[Cell] = []
     unsupported: list[UnsupportedCell] = []
-    for each in evicting.values():
-        for name in _baseline_names(each.config["references"]):
-            config = {**each.config, "policy": preset(name), "prompt": each.cell.prompting.regime}
-            try:
-                cell = Cell.parse(config)
-                reason = reason_against_cell(cell, prompts)
-            except CellError as error:
-                reason = str(error)
-            if reason:
-                unsupported.append(
-                    UnsupportedCell(f"{name} ({each.cell.task.label}, budget {each.cell.budget.label})", reason)
-                )
-            elif (_all_but_policy(cell), cell.policy.name) not in named:
-                cells[cell.id] = cell
-    return list(cells.values()), unsupported
+    for (_, name), members in beside.items():
+        one = members[0]
+        config = {**one.config, "policy": preset(name), "prompt": one.cell.prompting.regime}
+        try:
+            cell = replace(Cell.parse(config), limit=greatest(_baseline_limit(name, each) for each in members))
+            reason = reason_against_cell(cell, prompts)
+        except CellError as error:
+            reason = str(error)
+        if reason:
+            where = f"{name} ({one.cell.task.label}, budget {one.cell.budget.label})"
+            unsupported.append(UnsupportedCell(where, reason))
+        elif named.get((_all_but_policy(cell), cell.policy.name), cell.id) == cell.id:
+            cells.append(cell)
+    return list(unique_cells(cells)), unsupported
+
+
+def _baseline_limit(name: str, beside: RequestedCell) -> int | None:
+    """Samples of the baseline of this name beside a cell; None = all."""
+    most = None if name == DENSE else parse_limit(beside.config["baseline_limit"], "baseline_limit")
+    return min((limit for limit in (most, beside.cell.limit) if limit is not None), default=None)
 
 
 def _all_but_policy(cell: Cell) -> Hashable:
@@ -102,12 +116,8 @@ def run_sweep(configs: Sequence[DictConfig], logger: Logger) -> SweepResult:
 
     Raises the errors of `harness.config.cell.USER_ERRORS`, and `UserError` where no cell can be run.
     """
-    first = configs[0]
-    limit = first.limit
-    if limit is not None and (not isinstance(limit, int) or limit < 1):
-        raise UserError(f"limit={limit} leaves nothing to run: give the number of samples per cell, at least 1.")
-    prompts, results_dir = Prompts(limit), Path(first.results_dir)
-    plain = to_plain(first)
+    prompts, results_dir = Prompts(), Path(configs[0].results_dir)
+    plain = to_plain(configs[0])
     settings = RunSettings.parse(plain)
     requested, unsupported = parse_cells(configs, prompts)
     if not requested:
@@ -117,26 +127,35 @@ def run_sweep(configs: Sequence[DictConfig], logger: Logger) -> SweepResult:
     notes = [*refused, *explain_unsupported(impossible, "Without the baseline")]
     for note in notes:
         say(escape(note))
-    cells = [*(each.cell for each in requested), *baselines]
+    cells = unique_cells([*(each.cell for each in requested), *baselines])
     logger.started(cells)
-    spec = JobSpec(tuple(cells), results_dir, str(first.device), limit, settings)
+    spec = JobSpec(cells, results_dir, str(configs[0].device), settings)
     done = launch(spec, plain["launcher"], prompts, Progress(on_stored=logger.progress))
     return SweepResult(done, tuple(notes), tuple(refused))
 
 
 def parse_cells(configs: Sequence[DictConfig], prompts: Prompts) -> tuple[list[RequestedCell], list[UnsupportedCell]]:
-    """The cells that can be run, and those that cannot."""
-    requested: list[RequestedCell] = []
+    """The cells that can be run, each once, and those that cannot.
+
+    A cell that several configurations request gets the greatest number of samples of them.
+    """
+    parsed: list[RequestedCell] = []
     unsupported: list[UnsupportedCell] = []
     for job in configs:
         plain = to_plain(job)
         try:
-            cell = Cell.parse(plain)
+            parsed.append(RequestedCell(plain, Cell.parse(plain)))
+        except (CellError, TaskError) as error:
+            unsupported.append(UnsupportedCell(str(plain["policy"].get("name")), str(error)))
+    by_id = {each.cell.id: each for each in reversed(parsed)}
+    requested: list[RequestedCell] = []
+    for cell in unique_cells(each.cell for each in parsed):
+        try:
             reason = reason_against_cell(cell, prompts)
         except (CellError, TaskError) as error:
             reason = str(error)
         if reason:
-            unsupported.append(UnsupportedCell(str(plain["policy"].get("name")), reason))
+            unsupported.append(UnsupportedCell(cell.policy.name, reason))
         else:
-            requested.append(RequestedCell(plain, cell))
+            requested.append(RequestedCell(by_id[cell.id].config, cell))
     return requested, unsupported

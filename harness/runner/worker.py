@@ -26,7 +26,7 @@ from harness.runner import usage
 from harness.runner.locks import BatchLock, BatchLocks
 from harness.runner.memory import allowed_bytes, out_of_memory, release_cached
 from harness.runner.model_work import JobBuilder, ModelWork, QueuedJob
-from harness.runner.plan import ROWS_AT_ONCE, Job, RunResult, make_batches, make_waves, plan_models
+from harness.runner.plan import ROWS_AT_ONCE, Job, RunResult, make_batches, make_waves, plan_models, unique_cells
 from harness.runner.progress import Progress
 from harness.runner.run_settings import RunSettings
 from harness.runner.samples import Prompts, result_rows
@@ -50,7 +50,7 @@ def run(
     All checks come before the first model is loaded. SIGINT and SIGTERM drop the current batch and raise
     KeyboardInterrupt; what was finished is in the store.
     """
-    unique = tuple({cell.id: cell for cell in cells}.values())
+    unique = unique_cells(cells)
     store = Store(results_dir / "runs")
     plans = plan_models(unique, store, prompts, settings)
     work = [ModelWork.of(each, prompts, settings) for each in plans if each.jobs]

@@ -15,6 +15,7 @@ from harness.config.experiments import CONF, option_names
 from harness.config.policy_config import preset
 from harness.errors import UserError
 from harness.papers.published import PAPERS, paper_items
+from harness.runner.plan import unique_cells
 
 ITEMS = [name for name in option_names("exp") if name.partition("/")[0] in PAPERS and not name.endswith("/all")]
 DRAWINGS = {
@@ -45,8 +46,12 @@ def cells(name):
     """At scale=mini, by id."""
     if name.endswith("/all") or listed(name, "mini"):
         parsed = [Cell.parse(config) for config in configurations("mini", f"+exp={name}")]
-        return {cell.id: cell for cell in parsed}
+        return {cell.id: cell for cell in unique_cells(parsed)}
     return {}
+
+
+def items_with_cells(paper, scale="mini"):
+    return [name for name in ITEMS if name.startswith(f"{paper}/") and listed(name, scale)]
 
 
 def test_every_table_and_figure_that_is_no_drawing_has_its_file():
@@ -65,10 +70,47 @@ def test_every_item_opens_with_paper_expectation_and_hardware(name):
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_all_at_mini_is_the_union_of_the_items_as_the_same_cells(paper):
-    own = [name for name in ITEMS if name.startswith(f"{paper}/")]
-    assert set(cells(f"{paper}/all")) == set().union(*(cells(name) for name in own))
-    with_limit = {config["limit"] for config in configurations("mini", f"+exp={paper}/all")}
-    assert len(with_limit) == 1, "a sweep has one limit"
+    wanted: dict[str, int] = {}
+    for name in items_with_cells(paper):
+        for cell in cells(name).values():
+            wanted[cell.id] = max(wanted.get(cell.id, 0), cell.limit)
+    assert {id: cell.limit for id, cell in cells(f"{paper}/all").items()} == wanted
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_at_mini_every_item_has_the_samples_that_were_planned_for_it(paper):
+    planned = experiments.planned_samples()["mini"]
+    for name in items_with_cells(paper):
+        assert {cell.limit for cell in cells(name).values()} == {planned[name]}
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_at_full_scale_every_cell_has_all_samples_of_its_task(paper):
+    grids = OmegaConf.to_container(composed(f"+exp={paper}/all").grids)
+    assert not any("limit" in point for point in experiments.limited_points(grids, "full"))
+
+
+@pytest.mark.parametrize("name", [*ITEMS, *(name for name in option_names("exp") if name.startswith("ours/"))])
+def test_at_mini_every_setting_has_its_random_line(name):
+    """What a method scores says nothing where keeping tokens at random scores more."""
+    if not name.endswith("/all") and listed(name, "mini"):
+        for grid in listed(name, "mini"):
+            assert "random" in grid.get("references", ["random"])
+
+
+def test_a_point_of_several_items_has_the_greatest_number_of_samples():
+    grid = {"task": "niah", "policy": "sink"}
+    grids = {
+        "a": {"mini": [{**grid, "limit": 3}]},
+        "b": {"mini": [{**grid, "limit": 7}]},
+        "c": {"mini": [{**grid, "limit": 5}]},
+    }
+    assert experiments.limited_points(grids, "mini") == [{**grid, "limit": 7}]
+
+
+def test_an_item_without_a_number_of_samples_says_what_to_do():
+    with pytest.raises(UserError, match=r"Experiment mine/table_1 has no number of samples at scale=mini: write limit"):
+        experiments.limited_points({"mine/table_1": {"mini": [{"task": "niah", "policy": "sink"}]}}, "mini")
 
 
 def test_cells_that_papers_share_are_the_same_cells():

@@ -57,11 +57,11 @@ def cells(model: Path, samples: int = SAMPLES) -> tuple[Cell, ...]:
 
 def job_spec(model: Path, results: Path, samples: int = SAMPLES, **changes: object) -> JobSpec:
     settings = replace(RunSettings(batch_rows=4, lease=30.0), **changes)
-    return JobSpec(cells(model, samples), results, "cpu", None, settings)
+    return JobSpec(cells(model, samples), results, "cpu", settings)
 
 
 def worked(what: JobSpec):
-    return what.compute(Prompts(what.limit), Progress(shown=False))
+    return what.compute(Prompts(), Progress(shown=False))
 
 
 def forked(

@@ -34,7 +34,7 @@ RAY = {"name": "ray", "workers": 1, "address": None, "gpus": 0, "cpus": 1, "retr
 
 
 def launched(what: JobSpec, settings):
-    return launch(what, settings, Prompts(what.limit), Progress(shown=False))
+    return launch(what, settings, Prompts(), Progress(shown=False))
 
 
 def assert_complete(done, results, uninterrupted):
@@ -89,7 +89,7 @@ def test_a_launcher_without_its_package_says_what_to_install(model, tmp_path, mo
 
 def test_workers_that_are_refused_their_work_end_the_sweep_with_their_sentence(model, tmp_path):
     what = job_spec(model, tmp_path)
-    lost = JobSpec(what.cells, what.results_dir, "cuda", what.limit, what.settings)
+    lost = JobSpec(what.cells, what.results_dir, "cuda", what.settings)
     with pytest.raises(UserError, match="device=cuda is not on this machine"):
         launched(lost, {**LOCAL, "workers": 1})
 
@@ -105,7 +105,7 @@ def test_workers_that_fail_with_a_traceback_do_not_look_refused(tmp_path):
 
 def planned(what: JobSpec) -> JobSpec:
     """The job spec as its launcher writes it."""
-    prompts = Prompts(what.limit)
+    prompts = Prompts()
     return replace(what, work=tuple(ModelWork.of(plan, prompts, what.settings) for plan in what.plans(prompts)))
 
 
@@ -158,8 +158,9 @@ def test_a_changed_cell_is_found_when_a_batch_needs_it_and_its_batch_given_back(
 
 
 def test_a_worker_parses_and_encodes_only_what_its_batches_need(model, uninterrupted_table, tmp_path, monkeypatch):
-    launched(JobSpec(cells(model)[:1], tmp_path, "cpu", None, job_spec(model, tmp_path).settings), {"name": "none"})
-    launched(replace(job_spec(model, tmp_path), limit=5), {"name": "none"})
+    launched(JobSpec(cells(model)[:1], tmp_path, "cpu", job_spec(model, tmp_path).settings), {"name": "none"})
+    few = tuple(replace(cell, limit=5) for cell in cells(model))
+    launched(replace(job_spec(model, tmp_path), cells=few), {"name": "none"})
     file = planned(job_spec(model, tmp_path)).write()
     parsed, encoded = [], []
     parse, encode = Cell.parse, PromptEncoder.encode
