@@ -147,6 +147,13 @@ class MultiDocQA(MiniTask):
         return exercises.write_ten_documents(rng, material("test"), size, place)
 
 
+def without_marks(prediction: str) -> str:
+    """A summary without the words that introduce each of its points."""
+    for index in range(1, exercises.POINTS + 1):
+        prediction = prediction.replace(wordings()["summary"]["point"].format(n=index, s=""), "")
+    return prediction
+
+
 @dataclass(frozen=True)
 class Summary(MiniTask):
     """Summary, mini: three sentences are marked as key points between pages of held-out novels, and to be repeated.
@@ -162,9 +169,7 @@ class Summary(MiniTask):
 
     def score(self, sample: Sample, prediction: str) -> Mapping[str, float]:
         """ROUGE-L without the words that introduce each point."""
-        for index in range(1, exercises.POINTS + 1):
-            prediction = prediction.replace(wordings()["summary"]["point"].format(n=index, s=""), "")
-        return {"rouge_l": rouge_l(prediction, sample.references[0])}
+        return {"rouge_l": rouge_l(without_marks(prediction), sample.references[0])}
 
 
 @dataclass(frozen=True)
