@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.analysis.statistics import holm, paired_difference, sign_flip_p
+from harness.analysis.paired_tests import paired_p
+from harness.analysis.statistics import holm, paired_difference
 from harness.errors import UserError
 from harness.report.labels import NLL, ordered_budgets, policy_labels
 from harness.report.rows import CONTEXT, checked_rows, valid_rows
@@ -27,10 +28,11 @@ def compare(
     ``against`` stands beside every budget. A name that stands for several settings gives a line for each, under the
     labels of `harness.report`. Rows of cells that broke a promise are left out. One line per comparison:
 
-    ``difference``, ``low``, ``high``: mean score of ``policy`` minus that of ``against`` with its 95 % interval, a
-    bootstrap over documents (`harness.analysis.statistics.paired_difference`); for the metric ``nll`` a ratio of
+    ``difference``, ``low``, ``high``: mean score of ``policy`` minus that of ``against`` with its 95 % interval
+    over documents (`harness.analysis.statistics.paired_difference`); for the metric ``nll`` a ratio of
     perplexities, where 1 is no difference. ``n`` samples that both have, in ``n_clusters`` independent groups. ``p``:
-    two-sided, by sign flips over the groups (Fisher 1935); ``p_holm``: corrected for all lines of this table (Holm
+    two-sided, by sign flips over the groups, or Student's t where few of them differ
+    (`harness.analysis.paired_tests.paired_p`); ``p_holm``: corrected for all lines of this table (Holm
     1979).
 
     Raises `UserError` for names that are not among the rows, and where nothing can be paired.
@@ -79,7 +81,7 @@ def _compared(own: pd.DataFrame, rival: pd.DataFrame) -> dict[str, Any]:
     clusters = a["cluster"].to_numpy()
     found = paired_difference(values, reference, clusters, weights)
     shares = pd.Series((values - reference) * weights / weights.sum()).groupby(clusters).sum()
-    above, below = sign_flip_p(shares.to_numpy())
+    above, below = paired_p(shares.to_numpy())
     numbers = np.array([found.mean, found.low, found.high])
     is_nll = a["metric"].iloc[0] == NLL
     mean, low, high = map(float, np.exp(numbers) if is_nll else numbers)

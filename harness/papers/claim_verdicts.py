@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.analysis.statistics import holm, samples_needed
+from harness.analysis.power import samples_needed
+from harness.analysis.statistics import holm
 from harness.papers.cell_index import CellIndex
 from harness.papers.claim_evidence import ClaimEvidence, ClaimObservations, collect_evidence
 from harness.papers.claim_ledger import Claim
