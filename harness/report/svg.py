@@ -117,16 +117,18 @@ def _local(name: str) -> str:
 
 
 def _referred_id(key: str, value: str) -> str:
-    """The id in ``href="#id"`` or ``url(#id)``; empty for other attributes."""
-    refers = key.endswith("href") or value.startswith("url(")
-    return value.partition("#")[2].rstrip(")") if refers else ""
+    """The id in ``href="#id"`` or ``url(#id)``, in a style too (a hatch); empty for other attributes."""
+    if key.endswith("href"):
+        return value.partition("#")[2]
+    found = re.search(r"url\(#([^)]*)\)", value)
+    return found[1] if found else ""
 
 
 def _rewrite_value(key: str, value: str, name: str, colours: dict[str, str]) -> str:
     if key == "id":
         return f"{name}-{value}"
     if _referred_id(key, value):
-        return value.replace("#", f"#{name}-")
+        value = re.sub(r"(^|\()#", rf"\1#{name}-", value)
     if key == "style":
         rules = (rule.partition(": ") for rule in value.split("; "))
         return ";".join(f"{what}: {colours.get(how, how)}" for what, _, how in rules if what != "font-family")

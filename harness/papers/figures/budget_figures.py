@@ -1,9 +1,8 @@
-"""Score against budget (HashEvict Figures 2 to 6, BUZZ Figures 5 and 8a) or a policy's setting (BUZZ Figure 4)."""
+"""Score against budget, and as a share of dense beside the paper's: HashEvict Figures 2 to 6, BUZZ Figures 5 and 8a."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from harness.papers.figures.canvas import (
     INK,
-    PUBLISHED,
+    SMALL,
     FigureSheet,
     NotDrawnError,
     Sketch,
@@ -23,79 +22,138 @@ from harness.papers.figures.canvas import (
     legend_height,
     marker_style,
 )
-from harness.papers.figures.figure_cells import figure_cells
 from harness.papers.figures.figure_data import FigureData
 from harness.papers.figures.figure_means import count_text, row_means
+from harness.papers.figures.panel_grid import PanelGrid
+from harness.papers.figures.printed_points import PrintedPoints, line_label, printed_points, x_of
 from harness.report.labels import metric_title, ordered_policies, parse_budget
 from harness.report.looks import Look, is_baseline, look_of
-
-PANEL = 178  # CSS pixels
 
 
 @dataclass(frozen=True)
 class PanelMetric:
-    """One panel: a metric of the paper, its names in our rows, and the tables that print it."""
+    """A metric of the paper: its names in our rows, and the tables that print it."""
 
     title: str
     names: tuple[str, ...] = ()  # empty: the task's first metric
     tables: tuple[str, ...] = ()
 
 
-def draw_budget_curves(data: FigureData, panels: Sequence[PanelMetric]) -> Sketch:
-    """The paper's panels whose metrics the rows have; if they have none of them, the task's own metric."""
+@dataclass(frozen=True)
+class BudgetPanel:
+    """One panel. ``ours``, ``printed``: what it shows, already divided by dense where ``of_dense``.
+
+    ``ours``: ``policy``, ``budget``, ``value``, ``low``, ``high``. ``scored``: the task and the metric of ``ours``.
+    """
+
+    title: str
+    ours: pd.DataFrame
+    printed: pd.DataFrame
+    of_dense: bool = False
+    scored: tuple[str, str] = ("", "")
+
+
+def draw_budget_curves(data: FigureData, width: float, panels: Sequence[PanelMetric]) -> Sketch:
+    """The paper's panels whose metrics the rows have; if they have none of them, the task's own metric.
+
+    At the paper's own setting its points are drawn among ours. Those of another model never share an axis with our
+    raw scores: both are then shares of their own dense, or the paper's points have a panel for themselves.
+    """
     data.scored()
-    found, notes = [], []
+    found: list[BudgetPanel] = []
+    notes: list[str] = []
     for i, task in enumerate(data.wanted.values("task")):
-        own = data.rows[data.rows["task"] == task]
-        drawn = [each for each in panels if _metric_in_rows(own, each)]
-        lacking = [each.title for each in panels if each not in drawn]
-        if own.empty:
-            notes.append(f"{task}: no rows.")
-        elif not drawn:
-            first = str(own["metric"].iloc[0])
-            drawn = [PanelMetric(metric_title(first), (first,))]
-            notes.append(f"{task} has no {', '.join(lacking)}; its own score, {metric_title(first)}, stands in.")
-        elif lacking:
-            notes.append(f"Rows of {task} have no {', '.join(lacking)}: no panel.")
-        found += [(i, task, own, each) for each in drawn if not own.empty]
-    if not found:
+        drawn, said = _metrics_of(data, task, panels)
+        notes += said
+        found += [panel for each in drawn for panel in _panels(data, i, task, each)]
+        if data.mini and drawn:
+            lacking = [each for each in panels if each not in drawn]
+            found += [panel for each in lacking if (panel := _paper_alone(printed_points(data, i, each), each.title))]
+    if not any(len(panel.ours) for panel in found):
         raise NotDrawnError("None of its tasks has rows.")
-    policies = ordered_policies({line_label(name) for name in data.rows["policy"]})
+    lines = {line_label(name) for name in data.rows["policy"]}
+    lines |= {str(name) for panel in found for name in panel.printed["line"]}
+    policies = ordered_policies(lines)
     style = distinct_looks(policies)
-    has_printed = any(not _printed_numbers(data, i, each).empty for i, _, _, each in found)
-    handles = [
-        *(legend_entry(label, style[label]) for label in policies),
-        *_baseline_keys(data),
-        *_printed_key(has_printed),
-    ]
-    top = legend_height(len(handles), 2) + 6
-    several = len(data.wanted.values("task")) > 1
-    sheet = FigureSheet(top + len(found) * (PANEL + 46), _footer(data, has_printed))
-    sheet.legend(4, handles, 2)
-    for number, (i, task, own, metric) in enumerate(found):
-        axes = sheet.panel(52, top + 20 + number * (PANEL + 46), 336, PANEL - 20)
-        axes.set_title(f"{task}: {metric.title}" if several else metric.title, loc="left", pad=5)
-        name = _metric_in_rows(own, metric)
-        _draw_baselines(axes, data, task, name)
-        _draw_printed(axes, _printed_numbers(data, i, metric), style)
-        _draw_curves(axes, own[own["metric"] == name], style)
-        _set_axes(axes, own)
+    has_printed = any(len(panel.printed) for panel in found)
+    handles = [*(legend_entry(label, style[label]) for label in policies), *_baseline_keys(data)]
+    if has_printed:
+        handles.append(Line2D([], [], label="printed in the paper", **hollow_marker(look_of("dense"))))
+    top = legend_height(handles, width) + 6
+    grid = PanelGrid.fit(width, len(found), 236, 180, widest=640, above=26)
+    sheet = FigureSheet(width, top + grid.total, _footer(data, found))
+    sheet.legend(4, handles)
+    for i, panel in enumerate(found):
+        axes = grid.panel(sheet, i, top)
+        axes.set_title(panel.title, loc="left", fontsize=SMALL, pad=5)
+        if not panel.of_dense and len(panel.ours):
+            _draw_baselines(axes, data, *panel.scored)
+        if panel.of_dense:
+            axes.axhline(1, color=INK, linewidth=1, linestyle=(0, (6, 3)))
+        _draw_printed(axes, panel.printed, style, joined=not len(panel.ours))
+        _draw_curves(axes, panel.ours, style)
+        _set_axes(axes, data.rows, from_zero=bool(len(panel.ours)))
     says = f"Mean score against cache budget with 95 % intervals ({_sample_text(data)})."
     return Sketch(sheet.figure, says, tuple(notes))
 
 
-def line_label(policy: str) -> str:
-    """The line that a policy is a point of: FastGen has no budget, its recovery fraction is its x."""
-    return "fastgen (at its recovery)" if policy.startswith("fastgen/") else policy
+def _metrics_of(data: FigureData, task: str, panels: Sequence[PanelMetric]) -> tuple[list[PanelMetric], list[str]]:
+    """What of a task is drawn, and what is said of the rest."""
+    own = data.rows[data.rows["task"] == task]
+    if own.empty:
+        return [], [f"{task}: no rows."]
+    drawn = [each for each in panels if metric_in_rows(own, each)]
+    lacking = ", ".join(each.title for each in panels if each not in drawn)
+    if drawn:
+        return drawn, [f"Rows of {task} have no {lacking}."] if lacking else []
+    first = str(own["metric"].iloc[0])
+    return [PanelMetric(metric_title(first), (first,))], [
+        f"{task} has no {lacking}; its own score, {metric_title(first)}, stands in."
+    ]
 
 
-def budget_position(policy: str, budget: str) -> float:
-    """The x coordinate: percent, or slots."""
-    found = re.fullmatch(r"fastgen/(\d+)", policy)
-    return float(found[1]) if found else parse_budget(budget).amount
+def _panels(data: FigureData, i: int, task: str, metric: PanelMetric) -> Iterator[BudgetPanel]:
+    rows = data.rows[data.rows["task"] == task]
+    name = metric_in_rows(rows, metric)
+    ours = row_means(rows[rows["metric"] == name], ["policy", "budget"])
+    printed = printed_points(data, i, metric)
+    title = f"{task.split('/')[-1]}: {metric.title}"
+    if not data.mini:
+        yield BudgetPanel(title, ours, printed.points, scored=(task, name))
+        return
+    yield BudgetPanel(title, ours, printed.points.iloc[:0], scored=(task, name))
+    dense = _dense_mean(data, task, name)
+    if dense > 0 and printed.dense:
+        yield BudgetPanel(f"{title}, share of dense", _divided(ours, dense), printed.shares, of_dense=True)
+        return
+    if dense > 0:
+        yield BudgetPanel(f"{title}, share of dense", _divided(ours, dense), printed.points.iloc[:0], of_dense=True)
+    if alone := _paper_alone(printed, metric.title):
+        yield alone
 
 
-def _metric_in_rows(rows: pd.DataFrame, metric: PanelMetric) -> str:
+def _paper_alone(printed: PrintedPoints, title: str) -> BudgetPanel | None:
+    """The paper's points in a panel of their own; none where it prints none."""
+    if printed.points.empty:
+        return None
+    nothing = pd.DataFrame(columns=["policy", "budget", "value", "low", "high"])
+    if printed.dense:
+        return BudgetPanel(f"the paper's {title}, share of dense", nothing, printed.shares, of_dense=True)
+    return BudgetPanel(f"the paper's {title} (no dense printed)", nothing, printed.points)
+
+
+def _divided(ours: pd.DataFrame, dense: float) -> pd.DataFrame:
+    return ours.assign(**{name: ours[name] / dense for name in ("value", "low", "high")})
+
+
+def _dense_mean(data: FigureData, task: str, metric: str) -> float:
+    """Dense's mean score; 0 where it has none, and then there is no share of it."""
+    rows = data.baselines
+    own = rows[(rows["policy"] == "dense") & (rows["task"] == task) & (rows["metric"] == metric)]
+    return float(row_means(own, ["policy"])["value"].iloc[0]) if len(own) else 0.0
+
+
+def metric_in_rows(rows: pd.DataFrame, metric: PanelMetric) -> str:
     """The metric's name in these rows; empty if they do not have it."""
     there = list(rows["metric"].unique())
     if not metric.names:
@@ -103,10 +161,11 @@ def _metric_in_rows(rows: pd.DataFrame, metric: PanelMetric) -> str:
     return next((name for name in metric.names if name in there), "")
 
 
-def _draw_curves(axes: Axes, rows: pd.DataFrame, style: dict[str, Look]) -> None:
-    found = row_means(rows, ["policy", "budget"])
-    found["line"] = found["policy"].map(line_label)
-    found["x"] = [budget_position(*key) for key in zip(found["policy"], found["budget"], strict=True)]
+def _draw_curves(axes: Axes, found: pd.DataFrame, style: Mapping[str, Look]) -> None:
+    if found.empty:
+        return
+    found = found.assign(line=found["policy"].map(line_label))
+    found["x"] = [x_of(*key) for key in zip(found["policy"], found["budget"], strict=True)]
     labels = ordered_policies(found["line"])
     room = 0.012 * max(1.0, found["x"].max() - found["x"].min())
     for number, label in enumerate(labels):
@@ -147,36 +206,20 @@ def _baseline_keys(data: FigureData) -> list[Line2D]:
     ]
 
 
-def _printed_key(has_printed: bool) -> list[Line2D]:
-    return [Line2D([], [], label=PUBLISHED, **hollow_marker(look_of("dense")))] if has_printed else []
-
-
-def _printed_numbers(data: FigureData, i: int, metric: PanelMetric) -> pd.DataFrame:
-    """The paper's own points of this panel: ``policy``, ``x``, ``value`` on our scale. Of the paper's first model."""
-    printed = data.printed(metric.tables, metric.names)
-    tasks = figure_cells(data.paper, data.item, "full").values("task")
-    printed = printed[printed["our_task"] == tasks[min(i, len(tasks) - 1)]]
-    printed = printed[printed["model"] == (printed["model"].iloc[0] if len(printed) else "")]
-    recovery = printed["note"].str.extract(r"attn_recovery_frac=(\d+)%", expand=False)
-    lines = printed.assign(
-        line=printed["policy"].where(recovery.isna(), "fastgen (at its recovery)"),
-        x=pd.to_numeric(recovery.fillna(printed["budget"]), errors="coerce"),
-    )
-    points: pd.DataFrame = lines[lines["x"].notna() & ~lines["policy"].isin(["dense", ""])][["line", "x", "value"]]
-    return points
-
-
-def _draw_printed(axes: Axes, printed: pd.DataFrame, style: dict[str, Look]) -> None:
+def _draw_printed(axes: Axes, printed: pd.DataFrame, style: Mapping[str, Look], joined: bool) -> None:
     for label, part in printed.groupby("line"):
-        if label in style:
-            axes.plot(part["x"], part["value"], **hollow_marker(style[str(label)], 5))
+        look = style[str(label)]
+        own = part.sort_values("x")
+        if joined:
+            axes.plot(own["x"], own["value"], color=look.light, linestyle=look.line, linewidth=0.9, alpha=0.7)
+        axes.plot(own["x"], own["value"], **hollow_marker(look, 6))
 
 
-def _set_axes(axes: Axes, rows: pd.DataFrame) -> None:
+def _set_axes(axes: Axes, rows: pd.DataFrame, from_zero: bool) -> None:
     shares = all(parse_budget(text).is_share for text in rows["budget"].unique())
-    axes.set_xlabel("cache budget (% of tokens)" if shares else "cache budget (slots per layer and head)")
-    axes.set_ylabel("mean score")
-    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    axes.set_xlabel("cache budget (% of tokens)" if shares else "cache budget (slots)")
+    if from_zero:
+        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
     axes.grid(axis="y")
 
 
@@ -184,55 +227,11 @@ def _sample_text(data: FigureData) -> str:
     return count_text(data.scored().groupby("cell_id")["sample_id"].nunique())
 
 
-def _footer(data: FigureData, has_printed: bool) -> str:
-    printed = "; hollow: printed in the paper" + ", for its own model and data" * data.mini if has_printed else ""
-    return f"{_sample_text(data)} samples a point; bars and the dense band: 95 % intervals over documents{printed}"
-
-
-# Score against a setting of one policy.
-
-
-SETTINGS_PANEL = 150  # CSS pixels
-
-
-def draw_settings_curve(
-    data: FigureData, panels: Sequence[PanelMetric], policy: str, pattern: str, note: str, axis: str
-) -> Sketch:
-    """``pattern`` finds the setting in a policy's name, ``note`` in the remark of a printed number."""
-    rows = data.scored()
-    setting = pd.to_numeric(rows["policy"].str.extract(pattern, expand=False))
-    there = [each for each in panels if set(each.names) & set(data.rows["metric"])]
-    lacking = [each.title for each in panels if each not in there]
-    notes = [f"The stored rows have no {', '.join(lacking)}: no panel."] if lacking and there else []
-    shown = there or [PanelMetric(str(rows["metric"].iloc[0]))]
-    look = look_of(policy)
-    n = count_text(rows.groupby("policy")["sample_id"].nunique())
-    printed = [_printed_settings(data, each, note) for each in shown]
-    footer = f"{policy}; {n} samples a point, bars: 95 % intervals over documents" + (
-        f"; hollow: printed in the paper{', for its own model and data' * data.mini}"
-        if any(len(each) for each in printed)
-        else ""
-    )
-    sheet = FigureSheet(len(shown) * (SETTINGS_PANEL + 44) + 4, footer)
-    for i, metric in enumerate(shown):
-        name = next((name for name in metric.names if name in set(data.rows["metric"])), rows["metric"].iloc[0])
-        own = data.rows[data.rows["metric"] == name]
-        found = row_means(own.assign(setting=setting.reindex(own.index)), ["setting", "policy"]).sort_values("setting")
-        axes = sheet.panel(52, 22 + i * (SETTINGS_PANEL + 44), 336, SETTINGS_PANEL - 16)
-        bars = np.vstack([found["value"] - found["low"], found["high"] - found["value"]])
-        axes.plot(found["setting"], found["value"], linestyle=look.line, linewidth=1.3, **marker_style(look))
-        axes.errorbar(found["setting"], found["value"], yerr=bars, fmt="none", ecolor=look.light, capsize=2)
-        axes.plot(printed[i]["x"], printed[i]["value"], **hollow_marker(look))
-        axes.set_title(metric.title, loc="left", pad=5)
-        axes.set_xticks(sorted(found["setting"].unique()))
-        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
-        axes.set_ylabel("mean score")
-        axes.set_xlabel(axis)
-        axes.grid(axis="y")
-    return Sketch(sheet.figure, f"Mean score of {policy} against {axis} with 95 % intervals ({n}).", tuple(notes))
-
-
-def _printed_settings(data: FigureData, metric: PanelMetric, note: str) -> pd.DataFrame:
-    printed = data.printed(metric.tables, metric.names)
-    x = pd.to_numeric(printed["note"].str.extract(note, expand=False))
-    return pd.DataFrame({"x": x, "value": printed["value"]}).dropna()
+def _footer(data: FigureData, found: Sequence[BudgetPanel]) -> str:
+    words = f"{_sample_text(data)} samples a point; bars and the dense band: 95 % intervals over documents"
+    if any(panel.of_dense and len(panel.ours) for panel in found):
+        words += ". Shares: a method's mean and interval over dense's mean"
+    if data.mini and any(len(panel.printed) for panel in found):
+        words += ". Printed points are of the paper's own model and data, over its own dense where it prints one; "
+        words += "panels of the paper alone need not begin at 0"
+    return words

@@ -22,6 +22,7 @@ from harness.store.cell_folders import DamagedCellError, cell_names, read_descri
 from harness.store.store import Store
 
 UNITS = {"percent": 0.01, "points": 0.01}  # of printed numbers, as a share of our [0, 1]
+PROMPTS = 3  # that a figure shows one by one: the first ones of the task
 BASELINE_POLICIES = ("dense", *BASELINES)
 
 
@@ -88,14 +89,16 @@ class FigureData:
             raise NotDrawnError(f"No stored diagnostic '{diagnostic}': {self._measure()} measures it.")
         return pd.concat(parts, ignore_index=True)
 
-    def one_sample(self, diagnostic: str) -> pd.DataFrame:
-        """A stored diagnostic (`internals`) of the first sample that all cells share."""
+    def first_samples(self, diagnostic: str, most: int = PROMPTS) -> pd.DataFrame:
+        """A stored diagnostic (`internals`) of the first samples that all cells share, in the order of the task."""
         found = self.internals(diagnostic)
         common = set.intersection(*(set(part["sample_id"]) for _, part in found.groupby("policy")))
         if not common:
             raise NotDrawnError(f"The stored diagnostics '{diagnostic}' of its policies have no sample in common.")
-        first: pd.DataFrame = found[found["sample_id"] == min(common, key=natural_key)]
-        return first
+        chosen = sorted(common, key=natural_key)[:most]
+        order = {name: place for place, name in enumerate(chosen)}
+        own = found[found["sample_id"].isin(chosen)]
+        return own.sort_values("sample_id", key=lambda names: names.map(order), kind="stable", ignore_index=True)
 
     def _sweep(self) -> str:
         return f"`python -m harness +exp={self.paper}/{experiment_name(self.item)} scale={self.wanted.scale}`"
@@ -201,7 +204,7 @@ def natural_key(text: str) -> tuple[Any, ...]:
     return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text))
 
 
-# Layers and heads of the testbed for those that a paper names.
+# Which layers and heads are shown: those of the testbed for those that a paper names, or a spread of all.
 
 
 def scaled_index(index: int, of: int, available: int) -> int:
@@ -223,3 +226,13 @@ def index_note(asked: Sequence[int], taken: Sequence[int], what: str) -> tuple[s
     one, other = (", ".join(map(str, each)) for each in (asked, taken))
     plural = "s" if len(asked) > 1 else ""
     return (f"This model has fewer {what}s: {what}{plural} {other} for the paper's {one}, at the same relative place.",)
+
+
+SPREAD = (0.1, 0.5, 0.9)
+SPREAD_WORDS = "the heads at the 10th, 50th and 90th percentile"
+
+
+def spread_of_heads(numbers: pd.Series, shares: Sequence[float] = SPREAD) -> list[Any]:
+    """The labels at these shares of the sorted numbers (nearest rank, ties by label), each once."""
+    ranked = numbers.sort_index(kind="stable").sort_values(kind="stable")
+    return list(dict.fromkeys(ranked.index[round(share * (len(ranked) - 1))] for share in shares))

@@ -10,17 +10,31 @@ import pandas as pd
 
 from harness.errors import UserError
 from harness.papers.figures import (
+    answer_figures,
     budget_figures,
+    first_token_figures,
     head_figures,
     key_figures,
     prompt_figures,
     score_figures,
+    settings_figures,
     token_figures,
+    window_figures,
 )
 from harness.papers.figures.budget_figures import PanelMetric
-from harness.papers.figures.canvas import Drawing, FigureSlot, NotDrawnError, Sketch, render_figure, white_page_style
+from harness.papers.figures.canvas import (
+    NARROW,
+    WIDE,
+    Drawing,
+    FigureSlot,
+    NotDrawnError,
+    Sketch,
+    render_figure,
+    render_pixels,
+    white_page_style,
+)
 from harness.papers.figures.figure_cells import experiment_name
-from harness.papers.figures.figure_data import FigureData, load_figure_data
+from harness.papers.figures.figure_data import PROMPTS, FigureData, load_figure_data
 from harness.papers.published import PAPER_TITLES, paper_items
 from harness.report.labels import ordered_budgets
 from harness.store.store import Store
@@ -43,15 +57,19 @@ class FigureDiagnostics:
 
 @dataclass(frozen=True)
 class FigureSpec:
-    """How one figure is made. ``rows_of``: the item whose cells it is drawn from, where it has none of its own."""
+    """How one figure is made, on a canvas of so many CSS pixels.
 
-    draw: Callable[[FigureData], Sketch]
+    ``rows_of``: the item whose cells it is drawn from, where it has none of its own.
+    """
+
+    draw: Callable[[FigureData, float], Sketch]
     diagnostics: FigureDiagnostics = FigureDiagnostics()
     rows_of: str = ""
 
 
-KEY_CLOUD = FigureDiagnostics(("key_points",))
-VECTORS = FigureDiagnostics(("key_points", "query_points"))
+KEY_CLOUD = FigureDiagnostics(("key_points",), full=PROMPTS, mini=PROMPTS)
+VECTORS = FigureDiagnostics(("key_points", "query_points"), full=PROMPTS, mini=PROMPTS)
+KEPT = FigureDiagnostics(("kept",), full=PROMPTS, mini=PROMPTS)
 HEAD_VALUES = FigureDiagnostics(("key_query",), full=5, mini=5)
 
 
@@ -82,7 +100,8 @@ def _budget_curves(*panels: PanelMetric) -> FigureSpec:
 
 FIGURES: dict[tuple[str, str], FigureSpec] = {
     ("keydiff", "Figure 2"): FigureSpec(
-        token_figures.draw_cosines_and_attention, FigureDiagnostics(("first_tokens",), of_dense=True)
+        first_token_figures.draw_cosines_and_attention,
+        FigureDiagnostics(("first_tokens",), full=PROMPTS, mini=PROMPTS, of_dense=True),
     ),
     ("keydiff", "Figure 4"): _key_cloud(5, 3),
     ("keydiff", "Figure 5"): FigureSpec(key_figures.draw_volumes, FigureDiagnostics(("log_det",), full=100, mini=10)),
@@ -109,7 +128,7 @@ FIGURES: dict[tuple[str, str], FigureSpec] = {
     ),
     ("buzz", "Figure 4"): FigureSpec(
         partial(
-            budget_figures.draw_settings_curve,
+            settings_figures.draw_settings_curve,
             panels=_rouge_metrics("Table A"),
             policy="buzz",
             pattern=r"ratio([\d.]+)",
@@ -137,15 +156,15 @@ FIGURES: dict[tuple[str, str], FigureSpec] = {
             metric=("rouge_l",),
         )
     ),
-    ("buzz", "Figure 9"): FigureSpec(partial(score_figures.draw_answers, tables=("Figure 9",))),
+    ("buzz", "Figure 9"): FigureSpec(partial(answer_figures.draw_answers, tables=("Figure 9",))),
     ("hashevict", "Figure 2"): _quality_panels("Table 4", "Table 5", "Table 6"),
     ("hashevict", "Figure 3"): _quality_panels("Table 7", "Table 8", "Table 9"),
     ("hashevict", "Figure 4"): _budget_curves(PanelMetric("accuracy", ("accuracy",))),
     ("hashevict", "Figure 5"): _budget_curves(PanelMetric("string match", ("string_match",))),
     ("hashevict", "Figure 6"): _budget_curves(PanelMetric("ROUGE-L", ("rougeL", "rouge_l"), ("Table 1",))),
     ("hashevict", "Figure 7"): FigureSpec(
-        partial(token_figures.draw_attention_and_norms, layer=8, heads=(0, 8, 16, 24, 31)),
-        FigureDiagnostics(("first_tokens", "key_points")),
+        partial(first_token_figures.draw_attention_and_norms, layer=8, heads=(0, 8, 16, 24, 31)),
+        FigureDiagnostics(("first_tokens", "key_points"), full=PROMPTS, mini=PROMPTS),
     ),
     ("hashevict", "Figure 8"): FigureSpec(
         head_figures.draw_layer_head_maps, FigureDiagnostics(("ranking_loss",), full=10, mini=5)
@@ -155,13 +174,11 @@ FIGURES: dict[tuple[str, str], FigureSpec] = {
     ),
     ("kvec", "Figure 1"): FigureSpec(score_figures.draw_coverage_curve),
     ("kvec", "Figure 2"): FigureSpec(
-        partial(token_figures.draw_window_scores, layer=0, head=0, policy="snapkv/kvec"),
-        FigureDiagnostics(("window_attention",), of_dense=True),
+        partial(window_figures.draw_window_scores, layer=0, head=0, policy="snapkv/kvec"),
+        FigureDiagnostics(("window_attention",), full=PROMPTS, mini=PROMPTS, of_dense=True),
     ),
-    ("kvec", "Figure 3"): FigureSpec(
-        partial(token_figures.draw_kept_text, policy="snapkv/kvec"), FigureDiagnostics(("kept",))
-    ),
-    ("kvec", "Figure 4"): FigureSpec(token_figures.draw_kept_maps, FigureDiagnostics(("kept",))),
+    ("kvec", "Figure 3"): FigureSpec(partial(token_figures.draw_kept_text, policy="snapkv/kvec"), KEPT),
+    ("kvec", "Figure 4"): FigureSpec(token_figures.draw_kept_maps, KEPT),
 }
 
 # Tables whose numbers are diagnostics, not scores; reports read the same stored diagnostics.
@@ -204,13 +221,14 @@ def figure_or_reason(paper: str, item: str, rows: pd.DataFrame, store: Store) ->
     try:
         data = load_figure_data(paper, plan.rows_of or item, rows, store)
         with white_page_style():
-            sketch = plan.draw(data)
+            sketch, slim = plan.draw(data, WIDE), plan.draw(data, NARROW)
             caption = f"{PAPER_TITLES[paper]} {item}: {entry['shows']}. {_setting_text(data)} {sketch.says}"
             name = f"{paper}-{experiment_name(item)}"
-            svg, png = render_figure(sketch.figure, name, caption, sketch.fixed_width)
+            svg, png = render_figure(sketch, name, caption), render_pixels(sketch)
+            narrow = render_figure(slim, f"{name}-narrow", caption)
     except NotDrawnError as reason:
         return FigureSlot(None, str(reason))
-    return FigureSlot(Drawing(svg, png, caption, sketch.notes))
+    return FigureSlot(Drawing(svg, narrow, png, caption, sketch.notes))
 
 
 def _setting_text(data: FigureData) -> str:

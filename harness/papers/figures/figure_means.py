@@ -40,6 +40,11 @@ def sample_means(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataF
     return pd.DataFrame(lines, columns=[*by, "value", "low", "high", "n"])
 
 
+def first_prompts(samples: Sequence[str]) -> str:
+    """Which prompts a figure shows one by one, in words."""
+    return f"the first {len(samples)} prompts of the task" if len(samples) > 1 else "the first prompt of the task"
+
+
 def count_text(numbers: Sequence[int] | pd.Series) -> str:
     """``n = 10`` or ``n = 2 to 10``, of the samples behind a figure's means."""
     low, high = int(min(numbers)), int(max(numbers))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Any
 
 import numpy as np
@@ -11,31 +10,24 @@ from matplotlib.colors import Normalize
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from harness.papers.figures.canvas import (
-    INK,
-    MUTED,
-    SMALL,
-    FigureSheet,
-    NotDrawnError,
-    Sketch,
-    draw_colour_bar,
-    draw_matrix,
-    legend_entry,
-    legend_height,
-    marker_style,
-)
-from harness.papers.figures.figure_data import FigureData, natural_key
+from harness.papers.figures.canvas import MUTED, SMALL, FigureSheet, Sketch, legend_entry, legend_height, marker_style
+from harness.papers.figures.figure_data import FigureData
 from harness.papers.figures.figure_means import count_text, interval_width_text, row_means
+from harness.papers.figures.marked_bars import draw_marked_bars
+from harness.papers.figures.matrix_panels import BAR, draw_colour_bar, draw_matrix
+from harness.papers.figures.panel_grid import PanelGrid
 from harness.report.labels import metric_title, ordered_budgets, ordered_policies, parse_budget
 from harness.report.looks import look_of, looks
 from tasks.metrics.overlap import self_bleu
 
-PANEL = 190  # CSS pixels
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\")  # where two policies share a colour
 AVERAGE = "average"
+BAR_LEAST = 13  # CSS pixels of a bar, so that its number has room: groups go below each other where there is none
 
 
-def draw_bars(data: FigureData, group: str, axis: str, metric: tuple[str, ...] = (), averaged: bool = False) -> Sketch:
+def draw_bars(
+    data: FigureData, width: float, group: str, axis: str, metric: tuple[str, ...] = (), averaged: bool = False
+) -> Sketch:
     """``group``: the column that makes the groups; ``averaged`` adds one over all of them.
 
     Where the rows have no such column there is the average alone, and a note.
@@ -48,29 +40,43 @@ def draw_bars(data: FigureData, group: str, axis: str, metric: tuple[str, ...] =
         parts.append(rows.assign(group=AVERAGE))
     found = row_means(pd.concat(parts), ["group", "policy"])
     groups = _ordered(list(found["group"].unique()), group)
-    policies = ordered_policies(found["policy"])
+    policies = ordered_policies(data.policies)
     style, hatches = looks(policies), _hatches(policies)
-    keys = [Patch(facecolor=style[name].light, edgecolor="white", hatch=hatches[name], label=name) for name in policies]
-    top = legend_height(len(keys), 3) + 6
-    n = count_text(found["n"])
-    sheet = FigureSheet(top + PANEL + 44, f"{n} samples a bar; whiskers: 95 % intervals over documents; dashed: dense")
-    sheet.legend(4, keys, 3)
-    axes = sheet.panel(52, top + 8, 336, PANEL)
-    width = 0.84 / len(policies)
-    for i, name in enumerate(policies):
-        own = found[found["policy"] == name].set_index("group").reindex(groups)
-        x = np.arange(len(groups)) + width * (i - (len(policies) - 1) / 2)
-        axes.bar(x, own["value"], width, color=style[name].light, edgecolor="white", hatch=hatches[name], linewidth=0.5)
-        bars = np.vstack([own["value"] - own["low"], own["high"] - own["value"]])
-        axes.errorbar(x, own["value"], yerr=bars, fmt="none", ecolor=INK, elinewidth=0.8, capsize=1.5)
     dense = data.baselines[(data.baselines["policy"] == "dense") & (data.baselines["metric"] == rows["metric"].iloc[0])]
-    for line in row_means(dense, ["policy", "task"]).to_dict("records")[:1]:
-        axes.axhline(line["value"], color=MUTED, linewidth=1, linestyle=(0, (6, 3)))
-    axes.set_xticks(range(len(groups)), groups)
-    axes.set_xlabel(axis)
-    axes.set_ylabel(f"{metric_title(str(rows['metric'].iloc[0]))} (mean)")
-    axes.set_ylim(bottom=0)
-    axes.grid(axis="y")
+    line = next(iter(row_means(dense, ["policy", "task"]).to_dict("records")), None)
+    keys: list[Any] = [
+        Patch(facecolor=style[name].light, edgecolor="white", hatch=hatches[name], label=name) for name in policies
+    ]
+    if line:
+        keys.append(Line2D([], [], color=MUTED, linewidth=1, linestyle=(0, (6, 3)), label=f"dense {line['value']:.2f}"))
+    top = legend_height(keys, width) + 6
+    n = count_text(found["n"])
+    beside = max(1, min(len(groups), int((width - 62) / (BAR_LEAST * (len(policies) + 1)))))
+    lines = [groups[i : i + beside] for i in range(0, len(groups), beside)]
+    grid = PanelGrid.fit(width, len(lines), width - 63, 190, above=28, below=42)
+    sheet = FigureSheet(width, top + grid.total, f"{n} samples a bar; whiskers: 95 % intervals over documents")
+    sheet.legend(4, keys)
+    bar = 0.84 / len(policies)
+    highest = float(np.nanmax([*found["value"], *found["high"], line["value"] if line else 0.0, 1e-9]))
+    for i, shown in enumerate(lines):
+        axes = grid.panel(sheet, i, top)
+        for number, name in enumerate(policies):
+            own = found[found["policy"] == name].set_index("group").reindex(shown)
+            x = np.arange(len(shown)) + bar * (number - (len(policies) - 1) / 2)
+            draw_marked_bars(
+                axes, x, own["value"], bar, style[name].light, low=own["low"], high=own["high"], hatch=hatches[name],
+                pixels=bar * grid.width / beside,
+            )  # fmt: skip
+        if line:
+            axes.axhline(line["value"], color=MUTED, linewidth=1, linestyle=(0, (6, 3)))
+        axes.set_xlim(-0.5, beside - 0.5)
+        axes.set_ylim(0, 1.16 * highest)
+        axes.set_xticks(range(len(shown)), shown)
+        axes.set_xlabel(axis)
+        if i == 0:
+            title = f"{metric_title(str(rows['metric'].iloc[0]))} (mean)"
+            axes.set_title(title, loc="left", fontsize=SMALL, pad=12)
+        axes.grid(axis="y")
     says = f"Mean score by {axis} with 95 % intervals ({n})."
     return Sketch(sheet.figure, says, tuple(notes))
 
@@ -92,70 +98,14 @@ def _hatches(policies: list[str]) -> dict[str, str]:
     return out
 
 
-# One article's summary by each policy, with its scores: BUZZ Figure 9.
-
-
-LETTERS, LINE = 72, 13  # of the text in one line; CSS pixels
-LONGEST = 420  # letters of one text
-
-
-def draw_answers(data: FigureData, tables: tuple[str, ...]) -> Sketch:
-    """The first sample that all policies have."""
-    rows = data.scored()
-    common = set.intersection(*(set(part["sample_id"]) for _, part in rows.groupby("policy")))
-    if not common:
-        raise NotDrawnError("Its policies have no sample in common.")
-    sample = min(common, key=natural_key)
-    own = data.rows[data.rows["sample_id"] == sample]
-    blocks = [("reference summary", "", MUTED, str(own["reference"].iloc[0]))]
-    for policy in ordered_policies(own["policy"]):
-        part = own[own["policy"] == policy]
-        scores = " · ".join(f"{metric_title(m)} {v:.2f}" for m, v in zip(part["metric"], part["value"], strict=True))
-        printed = _printed(data, tables, policy)
-        words = scores + (f" (the paper's example: {printed})" if printed else "")
-        blocks.append((policy, words, look_of(policy).light, str(part["prediction"].iloc[0])))
-    wrapped = [(name, words, colour, textwrap.wrap(_short(text), LETTERS)) for name, words, colour, text in blocks]
-    height = sum(LINE * (len(lines) + 1 + len(_score_lines(words))) + 10 for _, words, _, lines in wrapped) + 8
-    sheet = FigureSheet(height, f"Sample {sample}, n = 1: scores of one sample have no interval")
-    y = 8.0
-    for name, words, colour, lines in wrapped:
-        sheet.text(8, y, name, color=colour, weight="bold", fontsize=10)
-        y += LINE
-        for line in _score_lines(words):
-            sheet.text(8, y, line, color=MUTED, fontsize=SMALL)
-            y += LINE
-        for line in lines:
-            sheet.text(8, y, line, fontsize=10)
-            y += LINE
-        y += 10
-    return Sketch(
-        sheet.figure, f"What each policy makes of sample {sample} at {own['budget'].iloc[0]}, with its scores."
-    )
-
-
-def _score_lines(words: str) -> list[str]:
-    return textwrap.wrap(words, LETTERS + 6)
-
-
-def _short(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= LONGEST else flat[:LONGEST] + " …"
-
-
-def _printed(data: FigureData, tables: tuple[str, ...], policy: str) -> str:
-    found = data.printed(tables)
-    found = found[found["policy"] == policy]
-    return ", ".join(f"{metric} {number:.2f}" for metric, number in zip(found["metric"], found["value"], strict=True))
-
-
 # Self-BLEU by policy and budget, compared with the full cache: BUZZ Figure 7.
 
 
 METRIC = "self_bleu"
-ROW = 30  # CSS pixels of one policy
+ROW, NAMES = 30, 92  # CSS pixels of one policy, of the names of the policies
 
 
-def draw_self_bleu_map(data: FigureData) -> Sketch:
+def draw_self_bleu_map(data: FigureData, width: float) -> Sketch:
     """Colour: the distance to dense, as in the paper; the cells hold Self-BLEU itself."""
     measured = METRIC in set(data.rows["metric"])
     rows, dense = (_own(each, measured) for each in (data.scored((METRIC,) if measured else ()), _dense(data)))
@@ -169,20 +119,21 @@ def draw_self_bleu_map(data: FigureData) -> Sketch:
     largest = float(np.nanmax(distance.to_numpy())) or 1.0
     title = "distance to the full cache" if len(full) else "Self-BLEU (no dense rows)"
     n = count_text(found["n"])
-    height = ROW * len(policies)
-    sheet = FigureSheet(
-        height + 108, f"{n} samples a cell, {interval_width_text(found)}; the number is the mean Self-BLEU"
-    )
-    axes = sheet.panel(96, 28, 292, height)
-    texts = [[f"{number:.2f}" for number in line] for line in values.to_numpy()]
-    draw_matrix(axes, distance, Normalize(0, largest), texts, size=10)
+    footer = f"{n} samples a cell, {interval_width_text(found)}; the number is the mean Self-BLEU"
+    grid = PanelGrid.fit(width, 1, 180, ROW * len(policies), left=NAMES, above=26, below=46)
+    sheet = FigureSheet(width, grid.total + BAR + 6, footer)
+    axes = grid.panel(sheet, 0, 0)
+    texts = [
+        [f"{number:.2f}" if grid.width > 240 else f"{number:.2f}"[1:] for number in line] for line in values.to_numpy()
+    ]
+    draw_matrix(axes, distance, Normalize(0, largest), texts)
     axes.set_xticks(range(len(budgets)), budgets)
     axes.set_yticks(range(len(policies)), policies)
-    axes.set_xlabel("cache budget (% of prompt and generation)")
+    axes.set_xlabel("cache budget (% of prompt and generation)", x=0.5 if grid.width > 240 else 0.3)
     if len(full):
         low, high = full["low"].iloc[0], full["high"].iloc[0]
-        axes.set_title(f"full cache: {reference:.2f} [{low:.2f}, {high:.2f}]", loc="left", fontsize=SMALL + 1)
-    draw_colour_bar(sheet, 96, height + 84, 160, Normalize(0, largest), title)
+        axes.set_title(f"full cache: {reference:.2f} [{low:.2f}, {high:.2f}]", loc="left", fontsize=SMALL)
+    draw_colour_bar(sheet, NAMES, grid.total, min(260.0, width - NAMES - 20), Normalize(0, largest), title)
     return Sketch(sheet.figure, f"Mean Self-BLEU by policy and budget ({n}); darker is nearer to dense.", tuple(notes))
 
 
@@ -201,17 +152,20 @@ def _own(rows: pd.DataFrame, measured: bool) -> pd.DataFrame:
 # Score and coverage against the eviction rate, one policy: K-VEC Figure 1.
 
 
-def draw_coverage_curve(data: FigureData) -> Sketch:
+def draw_coverage_curve(data: FigureData, width: float) -> Sketch:
     """Both from the same rows: the score, and the share of prompt tokens that some head of some layer holds."""
     rows = data.scored()
     policy = str(rows["policy"].iloc[0])
     look, metric = look_of(policy), metric_title(str(rows["metric"].iloc[0]))
     score, coverage = _by_rate(rows, "value"), _by_rate(rows, "coverage")
     n = count_text(score["n"])
-    sheet = FigureSheet(270, f"{policy}; {n} samples a point, bars: 95 % intervals over documents")
     other = Line2D([], [], linestyle="--", linewidth=1.4, label="coverage of the prompt", **_open(policy))
-    sheet.legend(4, [legend_entry(f"{metric} (mean)", look), other], 2)
-    axes = sheet.panel(52, 30, 336, 190)
+    keys = [legend_entry(f"{metric} (mean)", look), other]
+    top = legend_height(keys, width) + 4
+    grid = PanelGrid.fit(width, 1, 200, 210, above=12, below=42)
+    sheet = FigureSheet(width, top + grid.total, f"{policy}; {n} samples a point, bars: 95 % intervals over documents")
+    sheet.legend(4, keys)
+    axes = grid.panel(sheet, 0, top)
     for found, style in (
         (score, {"linestyle": "-", **marker_style(look)}),
         (coverage, {"linestyle": "--", **_open(policy)}),
@@ -221,7 +175,6 @@ def draw_coverage_curve(data: FigureData) -> Sketch:
         axes.errorbar(found["rate"], found["value"], yerr=bars, fmt="none", ecolor=look.light, capsize=2)
     axes.set_xticks(score["rate"], [f"{rate:g}%" for rate in score["rate"]])
     axes.set_xlabel("eviction rate (% of the prompt's tokens)")
-    axes.set_ylabel("share (0 to 1)")
     axes.set_ylim(0, 1.03)
     axes.grid(axis="y")
     together = np.corrcoef(score["value"], coverage["value"])[0, 1] if _vary(score, coverage) else float("nan")
