@@ -93,7 +93,7 @@ def family_p(shares: npt.ArrayLike, alone: npt.ArrayLike, seed: int = 0) -> Floa
     sizes = np.abs(table)
     fit = (sizes > 1e-12 * sizes.max(axis=0)).sum(axis=0) >= FEWEST_TO_FLIP
     if fit.sum() < 2:
-        return out
+        return np.asarray(out)
     scaled = table[:, fit] / np.sqrt((table[:, fit] ** 2).sum(axis=0))
     observed, lower, count = scaled.sum(axis=0), np.zeros(int(fit.sum())), 0
     for signs in _signs(len(table), seed):
@@ -103,7 +103,7 @@ def family_p(shares: npt.ArrayLike, alone: npt.ArrayLike, seed: int = 0) -> Floa
     drawn = int(len(table) > EXACT_UP_TO)
     # Columns that are not flipped take their part of the level; what is left to the flips is a share fit / many.
     out[fit] = np.minimum(1.0, (lower + drawn) / (count + drawn) * many / fit.sum())
-    return out
+    return np.asarray(out)
 
 
 # Parts of the above.
