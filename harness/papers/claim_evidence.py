@@ -128,8 +128,8 @@ def _collect_for_model(
 ) -> None:
     tasks = claim_tasks(claim, comparison)
     here = index.tasks(name)
-    covered = [task for task in tasks if (published.proxy_task(task, here) if mini else task in here)]
-    measured = published.proxy_tasks(covered, here) if mini else covered
+    covered = [task for task in tasks if (published.proxy_task(task, here, claim.paper) if mini else task in here)]
+    measured = published.proxy_tasks(covered, here, claim.paper) if mini else covered
     lacking = [task for task in tasks if task not in covered]
     if replacing := [task for task in measured if task not in tasks]:
         out.notes.append(f"the tasks {shortened(replacing)} for {shortened([t for t in covered if t not in measured])}")
