@@ -36,7 +36,7 @@ from harness.runner.estimate import (
 from harness.runner.memory import Footprint, MemoryLoad, allowed_bytes
 from harness.runner.plan import plan, unique_cells
 from harness.runner.samples import PromptEncoder, Prompts
-from harness.runner.sweep import baseline_cells, parse_cells
+from harness.runner.sweep import baseline_cells, explain_scaled_budgets, parse_cells
 from harness.store.store import Store
 from tasks.base import TaskError
 
@@ -96,6 +96,7 @@ def planned(configs: Sequence[DictConfig]) -> list[Planned]:
         for line in (
             *explain_unsupported(refusals, "Refused, and not run:"),
             *explain_unsupported(impossible, "Without the baseline"),
+            *explain_scaled_budgets(asked, prompts),
         ):
             say(escape(line))
         cells = unique_cells([*(each.cell for each in asked), *beside])

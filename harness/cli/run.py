@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pandas as pd
 from omegaconf import DictConfig, OmegaConf
+from rich.markup import escape
 
 from harness.console import say
 from harness.errors import UserError
 from harness.integrations.loggers import logger_of
 from harness.report.page import write_report
 from harness.report.rows import invalid_messages
-from harness.report.summary import summary_table
+from harness.report.summary import nothing_evicted_messages, summary_table
 from harness.report.terminal_table import show_summary
 from harness.runner.plan import RunResult
 from harness.runner.sweep import run_sweep
@@ -39,8 +40,12 @@ def sweep(configs: Sequence[DictConfig]) -> None:
 def _report(rows: pd.DataFrame, name: str, results_dir: Path, notes: Sequence[str]) -> None:
     page = results_dir / "reports" / f"{name}.html"
     page.parent.mkdir(parents=True, exist_ok=True)
-    write_report(rows, page, title=name, notes=notes)
-    show_summary(summary_table(rows))
+    summary = summary_table(rows)
+    kept_all = nothing_evicted_messages(summary)
+    write_report(rows, page, title=name, notes=[*notes, *kept_all])
+    show_summary(summary)
+    for sentence in kept_all:
+        say(escape(sentence))
     say(f"Report: {page}")
 
 

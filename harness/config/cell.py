@@ -16,6 +16,7 @@ from harness.config import identity
 from harness.config.budget import FULL, Budget
 from harness.config.model import ModelSpec
 from harness.config.policy_config import policy_from
+from harness.config.scaled_budget import scaled_budget
 from harness.engine.requests import SIMULATED, EngineError, Prompting, natural_regime, reason_against
 from harness.errors import CellError, UserError
 from policies import Policy, PolicyError
@@ -54,7 +55,8 @@ class Cell:
         task.revision()  # missing data is named before the model is looked for
         model = ModelSpec.parse(config["model"])
         policy = policy_from(config["policy"], model, config["trusted"])
-        budget = FULL if policy.is_dense else Budget.parse(config["budget"], config["budget_of"])
+        written = FULL if policy.is_dense else Budget.parse(config["budget"], config["budget_of"])
+        budget = scaled_budget(written, config["budget_slots"], task.label, _is_synthetic(task))
         if budget.slots is not None and (reason := reason_against_budget(policy, budget.slots)):
             raise CellError(reason)
         block_size = config["block_size"]
@@ -116,10 +118,14 @@ class Cell:
             "budget": self.budget.label,
             "prompt": self.prompting.regime,
             "block_size": self.prompting.block_size if self.prompting.has_blocks else 0,
-            "task": self.task.label + SYNTHETIC * (getattr(self.task, "data", "") == "fixture"),
+            "task": self.task.label + SYNTHETIC * _is_synthetic(self.task),
             "dtype": self.model.dtype,
             "seed": self.seed,
         }
+
+
+def _is_synthetic(task: Task) -> bool:
+    return getattr(task, "data", "") == "fixture"
 
 
 def parse_limit(limit: object, setting: str = "limit") -> int | None:

@@ -18,6 +18,7 @@ from tasks.longbench_subsets import ENGLISH, by_category, overall
 
 Line: TypeAlias = Mapping[Any, Any]  # one line of a table, as ``to_dict('records')`` gives it
 PANEL = (*CONTEXT, "task", "metric")
+NOTHING_EVICTED = "nothing evicted"
 COLUMNS = (
     "cell_id",
     *CONTEXT,
@@ -41,6 +42,7 @@ COLUMNS = (
     "slots_kept",
     "slots_kept_max",
     "slots_peak",
+    "evicted",
     "rank",
 )
 
@@ -53,7 +55,9 @@ def summary_table(rows: pd.DataFrame) -> pd.DataFrame:
     regime, block size, dtype and seed, over the ``n_paired`` samples that both have: a difference of means, for
     ``nll`` a ratio of perplexities (1 is no difference); NaN without such a cell.
     ``slots_requested``, ``slots_kept``: mean over samples, in slots per layer and KV head; ``slots_kept_max``,
-    ``slots_peak``: largest over samples. ``label``: the policy, with its settings where the name is ambiguous.
+    ``slots_peak``: largest over samples. ``evicted``: most tokens per layer and KV head that a sample lost; where it
+    is 0 the budget held everything, and the scores are those of dense. ``label``: the policy, with its settings where
+    the name is ambiguous.
     ``rank``: ``best`` or ``second`` among the policies of the same budget and column of a table; dense and the
     baselines random and the oracle (``reference``) have none.
     """
@@ -105,6 +109,7 @@ def _line(part: pd.DataFrame, labels: Mapping[str, str]) -> dict[str, Any]:
         "slots_kept": float(part["slots_kept_mean"].mean()),
         "slots_kept_max": int(part["slots_kept_max"].max()),
         "slots_peak": int(part["slots_peak"].max()),
+        "evicted": int(part["tokens_evicted"].max()),
         "rank": "",
     }
 
@@ -167,7 +172,12 @@ def interval_text(line: Line) -> str:
 
 
 def difference_text(line: Line) -> str:
-    """The difference to dense with its interval, signed, or ``×ratio`` for perplexity; empty without dense."""
+    """The difference to dense with its interval, signed, or ``×ratio`` for perplexity; empty without dense.
+
+    A cell that lost no token says so instead: it is dense by another name.
+    """
+    if evicted_nothing(line):
+        return NOTHING_EVICTED
     if math.isnan(line["difference"]):
         return ""
     numbers = [line[name] for name in ("difference", "difference_low", "difference_high")]
@@ -176,6 +186,27 @@ def difference_text(line: Line) -> str:
         return f"×{mean} [{low}, {high}]" if not math.isnan(numbers[1]) else f"×{mean}"
     mean, low, high = (f"{x:+.3f}".replace("-", "−") for x in numbers)
     return f"{mean} [{low}, {high}]" if not math.isnan(numbers[1]) else mean
+
+
+def evicted_nothing(line: Line) -> bool:
+    """Whether this is a cell with a budget under which nothing was evicted."""
+    return not line["dense"] and line["evicted"] == 0
+
+
+def nothing_evicted_messages(summary: pd.DataFrame) -> list[str]:
+    """One sentence for each task on which a method kept everything; empty where each of them lost something.
+
+    Baselines are not named: they stand beside a method with the same budget.
+    """
+    lines = [line for line in summary.to_dict("records") if evicted_nothing(line) and not line["reference"]]
+    found: dict[str, dict[str, None]] = {}
+    for line in lines:
+        found.setdefault(str(line["task"]), {})[f"{line['label']} at {line['budget']}"] = None
+    return [
+        f"Nothing was evicted on {task} by {', '.join(names)}: the budget held the whole prompt and all new tokens, so "
+        "these are the scores of dense. Set a smaller budget or longer prompts."
+        for task, names in found.items()
+    ]
 
 
 def verdict(line: Line) -> str:

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
-from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
 
-from harness.config.experiments import CONF
 from harness.config.model import DTYPES, ModelSpec
+from harness.config.scaled_budget import published_estimates, published_length
 from harness.engine.batch.prefix_sharing import plan_sharing
 from harness.engine.requests import Prompting, Request
 from harness.errors import UserError
@@ -72,12 +70,6 @@ def _of_regime(rows: Sequence[Request], prompting: Prompting) -> WorkEstimate:
     return WorkEstimate(len(rows), sum(len(row.tokens) for row in rows), alone, fed, taken)
 
 
-@cache
-def _published() -> Mapping[str, Mapping[str, Any]]:
-    found: dict[str, dict[str, Any]] = OmegaConf.to_container(OmegaConf.load(CONF / "estimates.yaml"))  # type: ignore[assignment]
-    return found
-
-
 @dataclass(frozen=True)
 class Pace:
     """What a model's sweeps have taken, measured: seconds for each forward pass and for each token in it, and to begin
@@ -92,7 +84,7 @@ class Pace:
     @staticmethod
     def of(model: str) -> Pace | None:
         """That of a model by its name; None where nothing was measured."""
-        known = _published()["paces"].get(model)
+        known = published_estimates()["paces"].get(model)
         return Pace(**known) if known else None
 
     def seconds(self, done: WorkEstimate, rate: float) -> float:
@@ -103,11 +95,8 @@ class Pace:
 
 def published_lengths(task: str) -> tuple[int, int]:
     """Samples and mean prompt tokens of a task by its label. Raises `UserError` where nothing is known."""
-    known = _published()["lengths"]
-    for name in (task, task.partition("/")[0], task.partition("/")[0].removesuffix("_e")):
-        if name in known:
-            samples, tokens = known[name]
-            return samples, tokens
+    if (known := published_length(task)) is not None:
+        return known
     raise UserError(
         f"Data of task '{task}' is not on this machine, and conf/estimates.yaml has no length of it: fetch it."
     )
@@ -118,9 +107,9 @@ def text_config(model: ModelSpec) -> Any:
     try:
         return model.config().get_text_config()
     except UserError:
-        if model.name not in _published()["shapes"]:
+        if model.name not in published_estimates()["shapes"]:
             raise
-        return SimpleNamespace(**_published()["shapes"][model.name], head_dim=None)
+        return SimpleNamespace(**published_estimates()["shapes"][model.name], head_dim=None)
 
 
 def linear_parameters(config: Any) -> int:

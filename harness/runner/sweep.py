@@ -16,9 +16,11 @@ import pandas as pd
 from omegaconf import DictConfig
 from rich.markup import escape
 
+from harness.config.budget import Budget
 from harness.config.cell import Cell, greatest, parse_limit
 from harness.config.compose import to_plain
 from harness.config.policy_config import preset
+from harness.config.scaled_budget import published_length
 from harness.console import say
 from harness.errors import CellError, UserError
 from harness.runner.checks import UnsupportedCell, explain_unsupported, reason_against_cell
@@ -124,7 +126,11 @@ def run_sweep(configs: Sequence[DictConfig], logger: Logger) -> SweepResult:
         raise UserError(" ".join(dict.fromkeys(each.reason for each in unsupported)))
     baselines, impossible = baseline_cells(requested, prompts)
     refused = explain_unsupported(unsupported, "Refused, and not run:")
-    notes = [*refused, *explain_unsupported(impossible, "Without the baseline")]
+    notes = [
+        *refused,
+        *explain_unsupported(impossible, "Without the baseline"),
+        *explain_scaled_budgets(requested, prompts),
+    ]
     for note in notes:
         say(escape(note))
     cells = unique_cells([*(each.cell for each in requested), *baselines])
@@ -132,6 +138,18 @@ def run_sweep(configs: Sequence[DictConfig], logger: Logger) -> SweepResult:
     spec = JobSpec(cells, results_dir, str(configs[0].device), settings)
     done = launch(spec, plain["launcher"], prompts, Progress(on_stored=logger.progress))
     return SweepResult(done, tuple(notes), tuple(refused))
+
+
+def explain_scaled_budgets(requested: Sequence[RequestedCell], prompts: Prompts) -> list[str]:
+    """One line for each written number of slots that became a share (``budget_slots=scaled``), with what it is here."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for each in requested:
+        written, length = str(each.config["budget"]), published_length(each.cell.task.label)
+        is_scaled = Budget.parse(written).slots is not None and each.cell.budget.share is not None
+        if is_scaled and length is not None:
+            of = f"budget {written} of prompts of {length[1]:,} tokens = {each.cell.budget.label}"
+            found[of] += [slots for _, _, slots in prompts.samples_of(each.cell)]
+    return [f"{of}: {min(slots)} to {max(slots)} slots of the synthetic prompts here" for of, slots in found.items()]
 
 
 def parse_cells(configs: Sequence[DictConfig], prompts: Prompts) -> tuple[list[RequestedCell], list[UnsupportedCell]]:

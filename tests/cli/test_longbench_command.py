@@ -56,6 +56,36 @@ def test_with_scale_mini_every_task_runs_on_the_testbed_with_fixture_rows(run):
     assert 190 < rows["prompt_tokens"].max() < 210  # cut to 200; decoded and encoded again it may differ a little
 
 
+PAPERS_BUDGET = ["policy=sink", "budget=4k", "scale=mini", "references=[]", "limit=1", "task=longbench/qasper"]
+
+
+def test_with_scale_mini_a_papers_slots_are_the_share_of_its_prompts_and_this_is_said(run, monkeypatch):
+    said = []
+    monkeypatch.setattr("harness.runner.sweep.say", said.append)
+    assert run(*PAPERS_BUDGET) == (0, "")
+    rows = load_rows("out")
+    slots = int(rows["slots_requested"].iloc[0])
+    assert set(rows["budget"]) == {"43%"}  # 4,096 of 9,500 tokens
+    assert slots == round(0.43 * rows["prompt_tokens"].iloc[0])
+    assert (rows["tokens_evicted"] > 0).all()
+    assert said == [
+        f"budget 4k of prompts of 9,500 tokens = 43%: {slots} to {slots} slots of the synthetic prompts here"
+    ]
+
+
+def test_a_budget_that_holds_the_whole_prompt_is_said_in_table_terminal_and_page(run, monkeypatch, tmp_path):
+    said = []
+    monkeypatch.setattr("harness.cli.run.say", said.append)
+    assert run(*PAPERS_BUDGET, "budget_slots=as_written") == (0, "")
+    rows = load_rows("out")
+    assert (rows["slots_requested"].iloc[0], rows["tokens_evicted"].iloc[0]) == (4096, 0)
+    sentence = "Nothing was evicted on longbench/qasper (synthetic rows) by sink at 4096"
+    assert any(line.startswith(sentence) for line in said)
+    page = (tmp_path / "out" / "reports" / "longbench.html").read_text()
+    assert sentence in page
+    assert "nothing evicted" in page
+
+
 def test_a_damaged_file_is_named_by_row_and_the_other_tasks_of_the_run_are_kept(run, tmp_path):
     folder = tmp_path / "mine"
     shutil.copytree(FIXTURES / "longbench", folder / "longbench")

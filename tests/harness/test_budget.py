@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.config.budget import Budget
+from harness.config.scaled_budget import scaled_budget
 from harness.errors import UserError
 
 
@@ -41,6 +42,33 @@ def test_a_share_is_never_less_than_one_slot():
 def test_what_is_no_budget_is_refused(text):
     with pytest.raises(UserError, match="is not a budget"):
         Budget.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("budget", "task", "share"),
+    [
+        ("4k", "longbench/qasper", 0.43),
+        ("2k", "longbench/lcc", 0.22),
+        ("128", "longbench/trec", 0.013),
+        ("300", "lost_in_the_middle/buzz", 0.2),
+        ("8k", "booksum", 1.0),
+    ],
+)
+def test_slots_on_synthetic_rows_are_the_share_of_the_published_prompts(budget, task, share):
+    written = Budget.parse(budget)
+    assert scaled_budget(written, "scaled", task, synthetic=True) == Budget(share=share)
+    assert scaled_budget(written, "as_written", task, synthetic=True) == written
+    assert scaled_budget(written, "scaled", task, synthetic=False) == written
+
+
+def test_shares_and_tasks_of_no_published_length_stay_as_they_are_written():
+    assert scaled_budget(Budget.parse("25%"), "scaled", "longbench/qasper", True) == Budget.parse("25%")
+    assert scaled_budget(Budget.parse(64), "scaled", "reasoning_mini", True) == Budget(slots=64)
+
+
+def test_an_unknown_way_to_take_slots_offers_the_known_ones():
+    with pytest.raises(UserError, match="budget_slots=often is not one of as_written, scaled"):
+        scaled_budget(Budget(slots=4), "often", "longbench/qasper", True)
 
 
 def test_an_unknown_denominator_offers_the_known_ones():

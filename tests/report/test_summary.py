@@ -9,7 +9,13 @@ import pandas as pd
 import pytest
 
 from harness.analysis.statistics import mean_interval, paired_difference, perplexity_interval
-from harness.report.summary import difference_text, interval_text, summary_table, value_text
+from harness.report.summary import (
+    difference_text,
+    interval_text,
+    nothing_evicted_messages,
+    summary_table,
+    value_text,
+)
 
 Make = Callable[..., pd.DataFrame]
 
@@ -137,6 +143,24 @@ def test_texts(rows: pd.DataFrame) -> None:
     assert difference_text(niah).startswith("−0.511 [−0.")
     assert difference_text(line_of(table, "window", "64", "perplexity").to_dict()).startswith("×1.")
     assert interval_text({**niah, "low": np.nan}) == "[–]"
+
+
+def test_a_budget_that_held_everything_is_said_in_place_of_a_difference(rows: pd.DataFrame) -> None:
+    untouched = rows.copy()
+    untouched.loc[(untouched["policy"] == "keydiff") & (untouched["budget"] == "128"), "tokens_evicted"] = 0
+    table = summary_table(untouched)
+    for _, line in table.iterrows():
+        is_untouched = (line["policy"], line["budget"]) == ("keydiff", "128")
+        assert (difference_text(line) == "nothing evicted") == is_untouched
+    first, *_ = nothing_evicted_messages(table)
+    assert first.startswith("Nothing was evicted on niah by keydiff at 128: the budget held the whole prompt")
+    assert len(nothing_evicted_messages(table)) == table["task"].nunique()
+
+
+def test_one_sample_that_lost_a_token_is_an_eviction(rows: pd.DataFrame) -> None:
+    table = summary_table(rows)
+    assert nothing_evicted_messages(table) == []
+    assert not (table.loc[table["dense"], "evicted"] > 0).any()
 
 
 def test_refuses_rows_that_cannot_be_reported(rows: pd.DataFrame) -> None:
