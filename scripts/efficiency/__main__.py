@@ -48,7 +48,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=0, help="of the processor; 0 = as torch chooses")
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=5, help="rounds in which every case runs once")
     parser.add_argument("--results", type=Path, default=Path("results"))
     return parser.parse_args()
 

@@ -6,7 +6,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -21,6 +21,7 @@ from scripts.efficiency.counting import operations_of
 from scripts.efficiency.timing import policy_of, timed
 
 Line = dict[str, Any]
+Case = TypeVar("Case")
 BLOCKS = 8  # whose time is measured at once
 STEPS = 16
 
@@ -30,7 +31,7 @@ def timed_lines(engine: Engine, cases: Sequence[CostCase], repeats: int) -> list
     timed(engine, replace(cases[0], tokens=64, new=(4,)), seed=0)  # threads and caches
     found: dict[tuple[CostCase, str, int], list[float]] = defaultdict(list)
     for number in range(repeats):
-        for case in cases:
+        for case in in_turn(cases, number):
             timing = timed(engine, case, seed=number)
             found[case, "prefill_seconds", 0].append(timing.prefill)
             for new, taken in timing.decode.items():
@@ -48,6 +49,15 @@ def timed_lines(engine: Engine, cases: Sequence[CostCase], repeats: int) -> list
     ]  # fmt: skip
 
 
+def in_turn(cases: Sequence[Case], number: int) -> Sequence[Case]:
+    """The order of round ``number``: every second one backwards, so that no case always runs after another.
+
+    Cases that are compared stand side by side in the list, and so do their times: whatever else the machine does slows
+    both, and their ratio within a round less than either.
+    """
+    return cases[::-1] if number % 2 else cases
+
+
 def counted_lines(engine: Engine, scale: Scale, repeats: int) -> list[Line]:
     """Operations of one block, of whole prompts and of one step, beside the seconds that they take."""
     lines = []
@@ -61,15 +71,15 @@ def counted_lines(engine: Engine, scale: Scale, repeats: int) -> list[Line]:
         lines.append(_line(each, "step_operations", [operations_of(_stepping(engine, each, 1))]))
     taken: dict[tuple[Counting, str], list[float]] = defaultdict(list)
     device = engine.model.device
-    for _ in range(repeats):
-        for each in blocks:
+    for number in range(repeats):
+        for each in in_turn(blocks, number):
             short, long = (
                 seconds(_reading(engine, each, each.tokens + more * each.block), device) for more in (0, BLOCKS)
             )
             taken[each, "block_seconds"].append((long - short) / BLOCKS)
-        for each in whole:
+        for each in in_turn(whole, number):
             taken[each, "prompt_seconds"].append(seconds(_reading(engine, each, each.tokens), device))
-        for each in single:
+        for each in in_turn(single, number):
             taken[each, "step_seconds"].append(seconds(_stepping(engine, each, STEPS), device) / STEPS)
     return lines + [_line(each, quantity, values) for (each, quantity), values in taken.items()]
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
 from figures.material_for_figures import keys_of, rows_of, store_with_diagnostics
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from harness.config.policy_config import preset
 from harness.errors import UserError
+from harness.papers.figures.canvas import NARROW, WIDE, white_page_style
 from harness.papers.figures.figure_cells import SCALES, figure_cells
-from harness.papers.figures.figure_data import natural_key
+from harness.papers.figures.figure_data import load_figure_data, natural_key, spread_of_heads
 from harness.papers.figures.figure_index import FIGURES, draw_figure, figure_or_reason
 from harness.papers.published import PAPERS, paper_items
+from harness.report.svg import PX
 from harness.store.store import Store
 
 LISTED = [(paper, item) for paper in PAPERS for item in paper_items(paper)["item"] if item.startswith("Figure")]
@@ -60,15 +64,70 @@ def test_every_drawing_stands_alone_and_names_samples_and_units(gallery):
     for figure, found in gallery.items():
         if found.drawing is None:
             continue
-        root = ElementTree.fromstring(found.drawing.svg)
-        assert float(root.attrib["width"]) <= 400, figure  # readable at 390 px without scaling
-        assert root.attrib["aria-label"] == found.drawing.caption
-        assert "http" not in found.drawing.svg.replace("http://www.w3.org/2000/svg", ""), figure
-        assert len(found.drawing.svg) < 400_000, figure
         assert found.drawing.png.startswith(b"\x89PNG")
-        text = " ".join("".join(each.itertext()) for each in root.iter() if each.tag.endswith("text"))
-        assert "n =" in text or "One prompt" in text or "n: prompts" in text, figure
-        assert "interval" in text or "standard deviation" in text, figure
+        for svg, width in ((found.drawing.svg, WIDE), (found.drawing.narrow, NARROW)):
+            root = ElementTree.fromstring(svg)
+            assert float(root.attrib["width"]) == width, figure  # a card's, so that text keeps its size
+            assert root.attrib["aria-label"] == found.drawing.caption
+            assert "http" not in svg.replace("http://www.w3.org/2000/svg", ""), figure
+            assert len(svg) < 400_000, figure
+            text = " ".join("".join(each.itertext()) for each in root.iter() if each.tag.endswith("text"))
+            assert "n =" in text or "Rule: " in text or "n: prompts" in text, figure
+            assert "interval" in text or "standard deviation" in text, figure
+
+
+def test_no_text_is_smaller_than_11_pixels(gallery):
+    for figure, found in gallery.items():
+        if found.drawing is None:
+            continue
+        for svg in (found.drawing.svg, found.drawing.narrow):
+            sizes = {float(size) for size in re.findall(r"font(?:-size)?:[^;\"]*?([\d.]+)px", svg)}
+            assert min(sizes) >= 11, figure
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize("figure", FIGURES, ids=" ".join)
+def test_no_label_is_cut_and_no_legend_lies_over_data(figure, width, rows, store):
+    plan = FIGURES[figure]
+    data = load_figure_data(figure[0], plan.rows_of or figure[1], rows, store)
+    with white_page_style():
+        drawn = plan.draw(data, width).figure
+        renderer = FigureCanvasAgg(drawn).get_renderer()
+        drawn.draw(renderer)
+        taken = drawn.get_tightbbox(renderer)  # inches, of everything that is drawn, text in matplotlib's own wide font
+        size = drawn.get_size_inches()
+        assert taken.x0 > -PX
+        assert taken.y0 > -PX
+        assert taken.x1 < size[0] + PX
+        assert taken.y1 < size[1] + PX
+        for legend in drawn.legends:
+            box = legend.get_window_extent()
+            assert not any(box.overlaps(axes.get_window_extent()) for axes in drawn.axes)
+
+
+def test_what_was_not_measured_is_said_and_zero_has_its_mark(rows, store):
+    figure = ("buzz", "Figure 8b")
+    own = rows["policy"].isin(["buzz"]) & rows["task"].isin(figure_cells(*figure, "mini").values("task"))
+    changed = rows[~(own & rows["budget"].eq("60%"))].copy()
+    changed.loc[own, "value"] = 0.0
+    svg = draw_figure(*figure, changed, store).svg
+    assert svg.count(">not measured<") == 1
+    assert svg.count(">.00<") >= 5
+
+
+def test_the_heads_of_a_spread_are_those_at_the_tenth_half_and_ninetieth_percent():
+    numbers = pd.Series({(layer, head): float((7 * layer + head) % 11) for layer in range(2) for head in range(5)})
+    ranked = sorted(numbers.index, key=lambda key: numbers[key])
+    assert spread_of_heads(numbers) == [ranked[1], ranked[4], ranked[8]]
+    assert spread_of_heads(pd.Series({(0, 0): 1.0})) == [(0, 0)]
+
+
+def test_shares_are_of_each_ones_own_dense_and_raw_scores_of_two_models_share_no_axis(rows, store):
+    """HashEvict prints dense, BUZZ does not: its points get panels for themselves."""
+    for figure, expected in ((("hashevict", "Figure 6"), True), (("buzz", "Figure 5"), False)):
+        svg = draw_figure(*figure, rows, store).svg
+        assert ("the paper's ROUGE-L (no dense printed)" in svg) != expected
+        assert "share of dense" in svg
 
 
 @pytest.mark.parametrize("figure", [("caote", "Figure 2"), ("buzz", "Figure 5"), ("buzz", "Figure 8b")])
@@ -103,8 +162,8 @@ def test_cells_that_broke_a_promise_are_left_out(gallery, rows, store):
     figure = ("buzz", "Figure 8b")
     broken = rows.copy()
     broken.loc[rows["policy"] == "buzz/no_max", "invalid"] = "The ledger broke."
-    assert ">buzz/no_max<" in gallery[figure].drawing.svg
-    assert ">buzz/no_max<" not in draw_figure(*figure, broken, store).svg
+    assert ">not measured<" not in gallery[figure].drawing.svg
+    assert ">not measured<" in draw_figure(*figure, broken, store).svg
 
 
 @pytest.mark.parametrize("figure", AT_FULL_SCALE)
@@ -114,8 +173,8 @@ def test_at_the_papers_own_setting_printed_numbers_are_drawn_with_ours(figure, t
     assert found is not None
     assert "scale=mini" not in found.caption
     printed = {
-        ("buzz", "Figure 5"): "published",
-        ("hashevict", "Figure 2"): "published",
+        ("buzz", "Figure 5"): "printed in the paper",
+        ("hashevict", "Figure 2"): "printed in the paper",
         ("keydiff", "Figure 10"): "Llama-2",
     }
     assert printed.get(figure, "") in found.svg

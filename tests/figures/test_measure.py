@@ -27,7 +27,7 @@ def test_what_is_stored_is_not_measured_again_and_is_drawn(call, tmp_path):
     arguments = ("paper=kvec", "item=figure_2", "scale=mini", "device=cpu")
     code, printed, error = call(*arguments)
     assert code == 0, error
-    assert "1 samples diagnosed" in printed
+    assert "3 samples diagnosed" in printed
     code, printed, error = call(*arguments, f"draw={tmp_path / 'drawn'}")
     assert code == 0, error
     assert "0 samples diagnosed" in printed

@@ -109,7 +109,7 @@ def draw_vector_histograms(data: FigureData, width: float, what: str) -> Sketch:
         numbers = _shown(frame[name], what)
         edges = np.linspace(numbers.min(), numbers.max(), BINS + 1)
         top = row * (HEADING + grid.total)
-        sheet.text(6, top + 4, f"share of tokens by {axis}", weight="bold")
+        sheet.text(6, top + 4, axis, weight="bold")
         for i, layer in enumerate(layers):
             axes = grid.panel(sheet, i, top + HEADING)
             own = frame["layer"] == layer

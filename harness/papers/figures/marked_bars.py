@@ -35,7 +35,8 @@ def draw_marked_bars(
     there = np.isfinite(heights)
     axes.bar(x[there], heights[there], width, color=colour, edgecolor="white", hatch=hatch, linewidth=0.5)
     zero = there & (heights == 0)
-    axes.plot(x[zero], heights[zero], linestyle="none", marker="s", markersize=4, color=colour, clip_on=False, zorder=5)
+    if zero.any():
+        axes.plot(x[zero], heights[zero], color=colour, linestyle="none", marker="s", markersize=4, clip_on=False)
     tops = heights
     if low is not None and high is not None:
         low, high = np.asarray(low, dtype=float), np.asarray(high, dtype=float)

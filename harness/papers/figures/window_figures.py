@@ -51,7 +51,7 @@ def draw_window_scores(data: FigureData, width: float, layer: int, head: int, po
             axes.locator_params(nbins=4)
             axes.set_title(_title(key, (layer, head)), loc="left", fontsize=SMALL, pad=4)
         top += HEADING + grid.total
-    sheet.text(6, top + 4, "share by tenth of the prompt, mean over prompts", weight="bold")
+    sheet.text(6, top + 4, "mean share by tenth of the prompt", weight="bold")
     for i, key in enumerate(chosen):
         axes, own = grid.panel(sheet, i, top + HEADING), means.loc[[key]]
         axes.bar(own["tenth"] + 0.5, own["value"], 0.86, color=look.light)
