@@ -91,7 +91,7 @@ serve: $(READY)  ## the results site of results/ (leaderboard, claims, survivors
 bench: $(READY)  ## rates compared with the roof, a plain loop and the sum of cells (about 10 minutes)
 	$(BIN)/python -m scripts.bench
 
-efficiency: $(READY)  ## costs of the papers' methods on this machine, for their reports (3 minutes)
+efficiency: $(READY)  ## costs of the papers' methods on this machine, for their reports (5 minutes)
 	$(BIN)/python -m scripts.efficiency
 
 # Tensors are allocated and freed at every step: glibc keeps their memory instead of returning it to the system.

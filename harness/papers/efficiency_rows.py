@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.papers.measured_tables import NotMeasuredError, Value
+from harness.papers.measured_tables import NotMeasuredError, Ranged, Value
 from harness.report.run_facts import readable
 
 FOLDER = "efficiency"
@@ -69,8 +69,11 @@ def run_conditions(rows: pd.DataFrame) -> tuple[str, ...]:
         f"Measured {first['created']} at commit {first['git'] or 'unknown'}; {first['versions']}.",
     ]
     if "seconds" in "".join(rows["quantity"]):
-        rounds = f"{first['repeats']:d} rounds in which every case ran once"
-        sentences.insert(2, f"Times are medians of {rounds}, dense among them.")
+        timed = rows[rows["quantity"].str.endswith("seconds")]
+        rounds = f"{timed['repeats'].max():d} rounds in which every case ran once"
+        sentences.insert(
+            2, f"Times are medians of {rounds}, dense among them; [ ]: smallest and largest of the rounds."
+        )
     return tuple(sentences)
 
 
@@ -115,6 +118,11 @@ def by_round(rows: pd.DataFrame, policy: str, quantity: str, new: int | None = N
     return values.rename_axis("round")
 
 
+def rounds_of(part: pd.DataFrame, quantity: str, new: int | None = None) -> pd.Series:
+    """The same of rows of one policy."""
+    return by_round(part, str(part["policy"].iloc[0]), quantity, new)
+
+
 def block_cost(rows: pd.DataFrame, policy: str, size: tuple[int, int]) -> tuple[float, float]:
     """Operations and seconds of a block at N slots and B tokens."""
     part = rows_of_policy(rows[(rows["budget_slots"] == size[0]) & (rows["block_size"] == size[1])], policy)
@@ -124,11 +132,11 @@ def block_cost(rows: pd.DataFrame, policy: str, size: tuple[int, int]) -> tuple[
 def speed_line(name: str, part: pd.DataFrame, dense: pd.DataFrame) -> tuple[Value, ...]:
     """Name, prompt tokens/s, of dense, new tokens/s, of dense, K and V in KiB, state in KiB, of dense's memory."""
     tokens, new = largest(part, "prompt_tokens"), int(part["new_tokens"].max())
-    prefill, decode = value_of(part, "prefill_seconds"), value_of(part, "decode_seconds", new)
+    prefill, decode = rounds_of(part, "prefill_seconds"), rounds_of(part, "decode_seconds", new)
     kept, state = value_of(part, "kv_bytes"), value_of(part, "state_bytes")
     return (
-        name, tokens / prefill, value_of(dense, "prefill_seconds") / prefill,
-        new / decode, value_of(dense, "decode_seconds", new) / decode,
+        name, Ranged.of(tokens / prefill), Ranged.of(rounds_of(dense, "prefill_seconds") / prefill),
+        Ranged.of(new / decode), Ranged.of(rounds_of(dense, "decode_seconds", new) / decode),
         kept / KIBI, state / KIBI, (kept + state) / value_of(dense, "kv_bytes"),
     )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -11,16 +12,18 @@ from harness.papers import flop_formulas
 from harness.papers.efficiency_rows import (
     KIBI,
     block_cost,
+    by_round,
     largest,
     newest_rows,
     regimes_text,
+    rounds_of,
     rows_of_policy,
     run_conditions,
     speed_line,
     value_of,
 )
 from harness.papers.flop_formulas import measured_widths
-from harness.papers.measured_tables import MeasuredTable, Value
+from harness.papers.measured_tables import MeasuredTable, Ranged, Value
 from harness.report.labels import ordered_policies
 
 FAIR = "Dense keeps everything; a policy is as good as the quality it keeps (see the score tables)."
@@ -79,9 +82,10 @@ def kvec_table_8(results: Path) -> MeasuredTable:
     lines: list[tuple[Value, ...]] = []
     for name in ordered_policies(rows["policy"]):
         part = rows_of_policy(rows, name)
-        prefill, decode = value_of(part, "prefill_seconds"), value_of(part, "decode_seconds", longest)
+        prefill, decode = rounds_of(part, "prefill_seconds"), rounds_of(part, "decode_seconds", longest)
         memory = (value_of(part, "kv_bytes") + value_of(part, "state_bytes")) / KIBI
-        lines.append((name, memory, tokens / prefill, longest / decode, longest / (prefill + decode)))
+        speeds = (Ranged.of(each) for each in (tokens / prefill, longest / decode, longest / (prefill + decode)))
+        lines.append((name, memory, *speeds))
     return MeasuredTable(
         name="kvec-table-8",
         title="Table 8",
@@ -103,9 +107,9 @@ def kvec_table_9(results: Path) -> MeasuredTable:
     for tokens in sorted(set(rows["prompt_tokens"])):
         for name in names:
             part = rows_of_policy(rows[rows["prompt_tokens"] == tokens], name)
-            prefill = value_of(part, "prefill_seconds")
-            seconds = [prefill + value_of(part, "decode_seconds", new) for new in outputs]
-            lines.append((f"{tokens:,}", name, prefill, *seconds))
+            prefill = rounds_of(part, "prefill_seconds")
+            seconds = [Ranged.of(prefill + rounds_of(part, "decode_seconds", new)) for new in outputs]
+            lines.append((f"{tokens:,}", name, Ranged.of(prefill), *seconds))
     return MeasuredTable(
         name="kvec-table-9",
         title="Table 9: seconds by input and output length",
@@ -133,6 +137,8 @@ def keydiff_table_4(results: Path) -> MeasuredTable:
     sizes = sorted(set(zip(rows["budget_slots"], rows["block_size"], strict=True)), key=lambda each: (each[1], each[0]))
     (slots, block), *larger = sizes
     floor = {size: block_cost(rows, "window", size) for size in sizes}
+    at_size = rows[(rows["budget_slots"] == slots) & (rows["block_size"] == block)]
+    at_block = partial(by_round, at_size, quantity="block_seconds")
     lines: list[tuple[Value, ...]] = []
     for name in ordered_policies(rows["policy"]):
         if name == "window":
@@ -151,7 +157,7 @@ def keydiff_table_4(results: Path) -> MeasuredTable:
                 added[slots, block],
                 formula,
                 *growth,
-                1000 * (own[slots, block][1] - floor[slots, block][1]),
+                Ranged.of(1000 * (at_block(name) - at_block("window"))),
             )
         )
     return MeasuredTable(
@@ -217,8 +223,9 @@ def _overhead_lines(
 ) -> list[tuple[Value, ...]]:
     part, shape = rows[rows["prompt_tokens"] == tokens], measured_widths(rows)
     counted = {name: value_of(rows_of_policy(part, name), f"{what}_operations") for name in set(part["policy"])}
-    taken = {name: value_of(rows_of_policy(part, name), f"{what}_seconds") for name in set(part["policy"])}
-    lines: list[tuple[Value, ...]] = [(f"{tokens:,}", "dense", None, 0.0, taken["dense"] / taken[BASE], taken["dense"])]
+    seconds = {name: by_round(part, name, f"{what}_seconds") for name in set(part["policy"])}
+    taken = {name: (Ranged.of(own / seconds[BASE]), Ranged.of(own)) for name, own in seconds.items()}
+    lines: list[tuple[Value, ...]] = [(f"{tokens:,}", "dense", None, 0.0, *taken["dense"])]
     for name, formula in (
         (BASE, None),
         ("caote_h2o", flop_formulas.caote_flop),
@@ -226,7 +233,7 @@ def _overhead_lines(
     ):
         ratio = formula(tokens, shape) / whole(tokens, shape) if formula and shape else None
         added = (counted[name] - counted[BASE]) / counted["dense"]
-        lines.append((f"{tokens:,}", name, ratio, added, taken[name] / taken[BASE], taken[name]))
+        lines.append((f"{tokens:,}", name, ratio, added, *taken[name]))
     return lines
 
 

@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from harness.errors import UserError
+
+
+class Ranged(float):
+    """The median of several rounds; a number like any other, that a page shows with its smallest and largest round."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, rounds: Iterable[float]) -> Ranged:
+        """Of one measurement a round."""
+        values = [float(each) for each in rounds]
+        made = cls(statistics.median(values))
+        made.low, made.high = min(values), max(values)
+        return made
+
 
 Value = str | int | float | None  # None: an empty place; NaN: a value that is not a number
 
@@ -40,9 +58,14 @@ class MeasuredTable:
 
 
 def text_of(value: Value) -> str:
-    """Three significant digits, thousands with commas; a dash for what is not a number, nothing for None."""
+    """Three significant digits, thousands with commas; a dash for what is not a number, nothing for None.
+
+    What was measured in rounds that differ has their smallest and largest in brackets.
+    """
     if value is None:
         return ""
+    if isinstance(value, Ranged) and value.low < value.high:
+        return f"{text_of(float(value))} [{text_of(value.low)} to {text_of(value.high)}]"
     if isinstance(value, str):
         return value
     if isinstance(value, float) and not math.isfinite(value):

@@ -55,6 +55,17 @@ def test_throughput_is_tokens_over_seconds_with_dense_of_the_same_run(tmp_path):
     assert "2 rounds" in " ".join(table.conditions)
 
 
+def test_speeds_are_medians_with_their_range_and_ratios_are_taken_round_by_round(tmp_path):
+    item = "keydiff/throughput"
+    slow, fast = timed(item, "dense", 2.0, {10: 1.0}, 4096), timed(item, "keydiff", 1.0, {10: 1.0}, 4096)
+    slow[0]["rounds"], fast[0]["rounds"] = [2.0, 4.0, 8.0], [1.0, 2.0, 8.0]
+    stored(tmp_path, slow, fast)
+    (table,) = measured_tables_of("keydiff", extra_items("keydiff")[0], NONE, tmp_path)
+    assert table.lines[1][:3] == ("keydiff", 500.0, 2.0)  # the ratio of the medians is 2 too, its range is not
+    assert table.texts()[1][1:4] == ("500 [125 to 1,000]", "2 [1 to 2]", "10")
+    assert f"{table.lines[1][1]}" == "500.0"  # a file has the number alone
+
+
 def test_without_dense_in_the_run_there_is_no_table(tmp_path):
     stored(tmp_path, timed("keydiff/throughput", "keydiff", 4.0, {10: 0.5}, 1024))
     with pytest.raises(NotMeasuredError, match="no dense"):
