@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -37,7 +37,7 @@ class WantedEffect:
 
 @dataclass(frozen=True)
 class ClaimDemand:
-    """A claim that rows test at scale=mini. ``spreads``: of its cases; ``alpha``: the level of each of them.
+    """A claim that rows test at scale=mini. ``cases``: with the wanted effect; ``alpha``: the level of each of them.
 
     ``experiments``: what measures it; ``floor``: the fewest samples with which its test can reach the level.
     """
@@ -45,23 +45,23 @@ class ClaimDemand:
     claim: Claim
     wanted: WantedEffect
     experiments: tuple[str, ...]
-    spreads: tuple[float, ...]
+    cases: tuple[CaseDemand, ...]
     alpha: float
     floor: int
 
     @property
     def widest(self) -> float:
         """The spread of the case that is hardest to see."""
-        return max(self.spreads)
+        return max(each.spread for each in self.cases)
 
     @property
     def needed(self) -> int | None:
         """Samples for the effect that is wanted; None where no number would do."""
-        return samples_for_power(self.seeing(self.wanted.value), self.alpha)
+        return samples_for_power(self.cases, self.alpha)
 
     def seeing(self, effect: float) -> list[CaseDemand]:
         """Its cases with the same effect in each."""
-        return [CaseDemand(effect, each) for each in self.spreads]
+        return [replace(each, effect=effect) for each in self.cases]
 
 
 def wanted_effect(claim: Claim) -> WantedEffect:
@@ -95,24 +95,26 @@ def claim_demands(paper: str, scale: str = "mini") -> list[ClaimDemand]:
         if not shapes:
             continue
         alpha, wanted = level(testable), wanted_effect(claim)
-        spreads = tuple(spread for own, _ in shapes for spread in own)
+        cases = tuple(replace(case, effect=wanted.value) for own, _ in shapes for case in own)
         floor = max(floor_samples(alpha, differing) for _, differing in shapes)
         if wanted.contradicted:  # one failing case decides, at the level of one out of all (Bonferroni)
-            alpha, spreads = alpha / len(spreads), (max(spreads),)
-        found.append(ClaimDemand(claim, wanted, experiments, spreads, alpha, floor))
+            alpha, cases = alpha / len(cases), (max(cases, key=lambda case: case.spread),)
+        found.append(ClaimDemand(claim, wanted, experiments, cases, alpha, floor))
     return found
 
 
 def _shape(
     claim: Claim, comparison: Comparison, experiments: Sequence[str], points: Mapping[str, Sequence[Point]]
-) -> tuple[list[float], float] | None:
+) -> tuple[list[CaseDemand], float] | None:
     """The spreads of a comparison's cases, and how many of the tasks differ between two methods in one sample each.
 
-    None where its experiments run none of its tasks.
+    None where its experiments run none of its tasks, and for bytes, which do not vary.
     """
+    if comparison.column not in ("", "coverage"):
+        return None
     labels = [each for task in comparison.task for each in task_labels(claim.paper, task)]
     run = {label for name in experiments for point in points[name] if (label := _label(str(point["task"])))}
-    tasks = published.proxy_tasks(labels, run)
+    tasks = published.proxy_tasks(labels, run, claim.paper)
     if not tasks:
         return None
     known = [mini_estimates()["spread"]["coverage" if comparison.column else task] for task in tasks]
@@ -129,9 +131,12 @@ def _shape(
     means = 0.5 + 0.01 * np.add.outer(np.arange(len(strata)), -np.arange(len(at)) / len(at))
     # The share of tasks in which a method is the best moves in steps: it is planned as a difference on one task.
     one_task = float(np.sqrt((deviations**2).mean()))
-    spreads = [case_spread(case, means, deviations) or one_task for case in claim_cases(comparison, columns)]
+    found = [
+        CaseDemand(0.0, case_spread(case, means, deviations) or one_task, len(case.strata))
+        for case in claim_cases(comparison, columns)
+    ]
     differing = sum(share for _, share in known)
-    return spreads, (differing / len(known) if comparison.per == "task" else differing) / parts
+    return found, (differing / len(known) if comparison.per == "task" else differing) / parts
 
 
 def _label(option: str) -> str:

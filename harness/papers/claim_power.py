@@ -8,12 +8,14 @@ the chance that all cases are seen at once.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from statistics import NormalDist
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import ndtr, stdtrit
 
+from harness.analysis.power import flips_floor
 from harness.analysis.statistics import Floats
 from harness.papers.claim_cases import ClaimCase
 from harness.papers.claim_ledger import Claim
@@ -22,15 +24,18 @@ ALPHA = 0.05  # family-wise, as in `harness.papers.claim_verdicts`
 POWER = 0.8
 MOST = 10_000_000  # samples; beyond this no number is named
 STEP = 1e-4  # of the numerical gradient of a case, in units of a score
-_NORMAL = NormalDist()
 
 
 @dataclass(frozen=True)
 class CaseDemand:
-    """One case as its test sees it: the effect to be seen, and ``spread``, the standard error of n samples times √n."""
+    """One case as its test sees it: the effect to be seen, and ``spread``, the standard error of n samples times √n.
+
+    ``strata``: tasks with n samples each.
+    """
 
     effect: float
     spread: float
+    strata: int = 1
 
 
 def level(claims: Sequence[Claim]) -> float:
@@ -46,28 +51,27 @@ def case_spread(case: ClaimCase, means: Floats, spreads: Floats) -> float:
     one cell's scores as well, so that two cells share half of their variance; a case whose weights do not add up to
     zero (a ratio, a factor) feels the shared half, too. The gradient is numerical, since maxima and ratios are no sums.
     """
-    gradient = np.zeros_like(means)
-    for place in np.ndindex(*means.shape):
-        moved = means.copy()
-        moved[place] += STEP
-        gradient[place] = (float(case.measure(moved)) - float(case.measure(means))) / STEP
+    moved = means + STEP * np.eye(means.size).reshape(-1, *means.shape)
+    gradient = ((case.measure(moved) - case.measure(means)) / STEP).reshape(means.shape)
     own = 0.5 * ((gradient**2).sum(axis=1) + gradient.sum(axis=1) ** 2)
-    return math.sqrt(float((spreads**2 * own).sum()))
+    return round(math.sqrt(float((spreads**2 * own).sum())), 6)  # equal cases are told by equal spreads
 
 
-def power(demands: Sequence[CaseDemand], samples: float, alpha: float) -> float:
+def power(demands: Sequence[CaseDemand], samples: int, alpha: float) -> float:
     """The chance that all cases are seen with so many samples a stratum: a product, as if they were independent.
 
-    They share samples, which makes the true chance greater. The normal approximation is that of
-    `harness.analysis.statistics.samples_needed`.
+    They share samples, which makes the true chance greater. Of one case it is that of `harness.analysis.power`, by the
+    normal approximation of Student's t with an effect.
     """
-    reach = _NORMAL.inv_cdf(1 - alpha / 2)
     seen = 1.0
-    for each in demands:
+    for each, count in Counter(demands).items():
         if each.spread <= 0:
             seen *= float(each.effect > 0)
-        else:
-            seen *= _NORMAL.cdf(each.effect * math.sqrt(samples) / each.spread - reach)
+            continue
+        freedom = max(1, samples * each.strata - 1)
+        critical = -float(stdtrit(freedom, alpha / 2))
+        apart = each.effect * math.sqrt(samples) / each.spread - critical
+        seen *= float(ndtr(apart / math.sqrt(1 + critical**2 / (2 * freedom)))) ** count
     return seen
 
 
@@ -75,7 +79,7 @@ def samples_for_power(demands: Sequence[CaseDemand], alpha: float, wanted: float
     """The fewest samples a stratum that see all cases with this power; None where no number does."""
     if not demands or any(each.effect <= 0 for each in demands) or power(demands, MOST, alpha) < wanted:
         return None
-    low, high = 0, MOST
+    low, high = 1, MOST
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if power(demands, middle, alpha) >= wanted else (middle, high)
@@ -84,23 +88,22 @@ def samples_for_power(demands: Sequence[CaseDemand], alpha: float, wanted: float
 
 def detected_effect(demands: Sequence[CaseDemand], samples: int, alpha: float, wanted: float = POWER) -> float:
     """The smallest effect, the same in every case, that so many samples see with this power."""
-    low, high = 0.0, 100.0 * max(each.spread for each in demands)
-    for _ in range(60):
+    low, high = 0.0, 1000.0 * max(each.spread for each in demands)
+    while high - low > 1e-4 * high:
         middle = (low + high) / 2
-        equal = [CaseDemand(middle, each.spread) for each in demands]
+        equal = [replace(each, effect=middle) for each in demands]
         low, high = (low, middle) if power(equal, samples, alpha) >= wanted else (middle, high)
     return high
 
 
 def floor_samples(alpha: float, differing: float) -> int:
-    """The fewest samples a stratum with which a sign-flip test can reach the level at all.
+    """The fewest samples a stratum with which sign flips can reach the level at all.
 
-    Of n pairs that differ the smallest two-sided p is 2 / 2**n; ``differing``: how many pairs of a sample of each
-    stratum do.
+    ``differing``: in how many strata two methods differ in one sample, so that a share where there is one stratum.
     """
-    return math.ceil(math.ceil(math.log2(2 / alpha)) / differing)
+    return math.ceil(flips_floor(alpha) / differing)
 
 
-def is_decidable(demands: Sequence[CaseDemand], samples: float, alpha: float) -> bool:
+def is_decidable(demands: Sequence[CaseDemand], samples: int, alpha: float) -> bool:
     """Whether so many samples see every case with 80 % power."""
     return bool(demands) and power(demands, samples, alpha) >= POWER

@@ -21,6 +21,7 @@ from harness.papers.table_layouts import layout
 
 BLOCKS = {"32": ("blocked", 32), "64": ("blocked", 64), "128": ("blocked", 128), "256": ("blocked", 256)}
 GEOMETRIC_MEAN = "rouge_geomean"  # BUZZ prints the mean of three ROUGE scores where it leaves out their own
+COVERAGE = ("coverage_pct", "coverage_drop_pct")  # K-VEC's; ours is the column ``coverage`` of the rows
 SHARES = {"points": 100.0, "percent": 100.0}  # what a unit is divided by
 
 
@@ -57,7 +58,7 @@ def numbers_in_print(paper: str) -> Mapping[PrintedPlace, float]:
     """Every printed score by its place; of several numbers in one place the first that the audit does not flag."""
     own = published_frame(paper)
     own = own[own["value"].notna() & (own["policy"] != "")]
-    known = own["metric"].map(lambda metric: bool(row_metrics(metric)) or metric == GEOMETRIC_MEAN)
+    known = own["metric"].map(lambda metric: bool(row_metrics(metric)) or metric in (GEOMETRIC_MEAN, *COVERAGE))
     found: dict[PrintedPlace, float] = {}
     dense_perplexity = own[own["metric"] == "ppl"].groupby("our_model")["value"].first().to_dict()
     own = own[known & ~((own["metric"] == "ppl") & (own["policy"] == "dense") & (paper == "caote"))]
@@ -74,14 +75,17 @@ def _place(paper: str, line: Mapping[str, str]) -> PrintedPlace:
     given = layout(paper, line["table"])
     asked = given.ask if given else {}
     unit = {"tokens": "", "percent": "%", "none": ""}[line["budget_unit"]]
-    budget = str(asked.get("budget", "")) or (line["budget"] + unit if line["budget"] else "full")
+    words = dict(word.split("=", 1) for word in line["note"].split("; ") if word.count("=") == 1)
+    by_words = [shares.get(words.get(name, ""), "") for name, shares in asked.get("budget_by", {}).items()]
+    budget = "".join(by_words) or str(asked.get("budget", "")) or (line["budget"] + unit if line["budget"] else "full")
     prompt, size = BLOCKS.get(line["block_size"], ("one_shot" if line["block_size"] == "inf" else "", 0))
     if line["policy"] == "dense":
         budget, prompt, size = "full", "", 0
     named = line["task"] or str(asked.get("task", ""))
     labels = task_labels(paper, named)
     task = labels[0] if len(labels) == 1 else named
-    return PrintedPlace(line["our_model"], line["policy"], budget, prompt, size, task, line["metric"])
+    metric = "coverage" if line["metric"] in COVERAGE else line["metric"]
+    return PrintedPlace(line["our_model"], line["policy"], budget, prompt, size, task, metric)
 
 
 def _in_our_units(line: Mapping[str, float], dense_perplexity: float) -> float:
@@ -91,20 +95,29 @@ def _in_our_units(line: Mapping[str, float], dense_perplexity: float) -> float:
         return math.log(value)
     if line["metric"] == "ppl_delta":
         return math.log(dense_perplexity + value)
+    if line["metric"] == "coverage_drop_pct":  # one sign of the table is a misprint: all are losses
+        return 1 - abs(value) / 100
     return value / SHARES.get(str(line["unit"]), 1.0)
 
 
-def printed_cases(claim: Claim, comparison: Comparison) -> list[PrintedCases]:
-    """The comparison on each model of the claim, where any of its numbers are printed; empty for figures."""
-    if comparison.column or comparison.quantity or comparison.split or comparison.only:
+def printed_cases(
+    claim: Claim, comparison: Comparison, numbers: Mapping[PrintedPlace, float] | None = None
+) -> list[PrintedCases]:
+    """The comparison on each model of the claim, where any of its numbers are printed; empty for figures.
+
+    ``numbers`` instead of the printed ones; numbers of a part of a task stand at ``task#axis=value``.
+    """
+    if comparison.quantity:
         return []
-    numbers = numbers_in_print(claim.paper)
+    numbers = numbers_in_print(claim.paper) if numbers is None else numbers
     models = [our_model(each) for each in claim.models] or sorted({place.model for place in numbers})
     tasks = list(dict.fromkeys(each for task in comparison.task for each in task_labels(claim.paper, task)))
+    tasks = [part for task in tasks for part in _parts(comparison, task, numbers)]
+    metrics = (comparison.column,) if comparison.column else comparison.metric
     readings = [
-        (tasks, comparison.metric),
-        (tasks, (GEOMETRIC_MEAN,) if len(comparison.metric) > 1 else comparison.metric),
-        (list(comparison.task), comparison.metric),
+        (tasks, metrics),
+        (tasks, (GEOMETRIC_MEAN,) if len(metrics) > 1 else metrics),
+        (list(comparison.task), metrics),
     ]
     found = []
     for model in models:
@@ -114,6 +127,15 @@ def printed_cases(claim: Claim, comparison: Comparison) -> list[PrintedCases]:
         if best.cases:
             found.append(best)
     return found
+
+
+def _parts(comparison: Comparison, task: str, numbers: Mapping[PrintedPlace, float]) -> list[str]:
+    """The task itself, or the parts of it that the comparison is about."""
+    if comparison.only:
+        return [f"{task}#{axis}={value}" for axis, value in comparison.only.items()]
+    if comparison.split:
+        return sorted({place.task for place in numbers if place.task.startswith(f"{task}#{comparison.split}=")})
+    return [task]
 
 
 def _cases_on(
@@ -139,7 +161,7 @@ def _cases_on(
             continue
         cells.setdefault(name, values)
         at[spec, spec.budget or budget] = list(cells).index(name)
-    means = np.array(list(cells.values()), dtype=float).reshape(-1, len(tasks)).T
+    means = np.array(list(cells.values()), dtype=float).reshape(len(cells), len(tasks)).T
     columns = ScoreColumns(at, list(cells), list(tasks))
     return PrintedCases(model, claim_cases(comparison, columns) if cells else [], columns, means, complete)
 

@@ -62,25 +62,36 @@ def sample_plan(minutes: float = MINUTES, processes: int = PROCESSES, scale: str
     costs = {each: sweep_seconds({n: points[n] for n in each}, dict.fromkeys(each, 1)) for each in _groups(demands)}
     average = math.exp(sum(math.log(costs[each.experiments]) for each in demands) / len(demands))
 
-    def plan(effect: float) -> tuple[dict[str, int], dict[str, str]]:
-        samples, reasons = dict.fromkeys(points, FEWEST), dict.fromkeys(points, "no claim")
+    def plan(effect: float) -> dict[str, tuple[int, ClaimDemand | None]]:
+        """By experiment its samples, and the claim that asks for them."""
+        found: dict[str, tuple[int, ClaimDemand | None]] = dict.fromkeys(points, (FEWEST, None))
         for each in demands:
             own = claim_samples(each, effect * (costs[each.experiments] / average) ** 0.25)
             for name in each.experiments:
-                if own > samples[name] or reasons[name] == "no claim":
-                    samples[name] = own
-                    reasons[name] = (
-                        f"{each.claim.id}, which sees {detected_effect(each.seeing(0), own, each.alpha):.2g}"
-                    )
-        return samples, reasons
+                if own > found[name][0] or found[name][1] is None:
+                    found[name] = own, each
+        return found
+
+    def seconds(found: Mapping[str, tuple[int, ClaimDemand | None]]) -> float:
+        return sweep_seconds(points, {name: samples for name, (samples, _) in found.items()})
 
     low, high = BOUNDS
-    while high / low > 1.001:
+    while high / low > 1.005:
         middle = math.sqrt(low * high)
-        fits = sweep_seconds(points, plan(middle)[0]) <= 60 * minutes * processes
-        low, high = (low, middle) if fits else (middle, high)
-    samples, reasons = plan(high)
-    return SamplePlan(high, samples, reasons, sweep_seconds(points, samples))
+        low, high = (low, middle) if seconds(plan(middle)) <= 60 * minutes * processes else (middle, high)
+    found = plan(high)
+    return SamplePlan(
+        high,
+        {name: samples for name, (samples, _) in found.items()},
+        {name: _reason(samples, demand) for name, (samples, demand) in found.items()},
+        seconds(found),
+    )
+
+
+def _reason(samples: int, demand: ClaimDemand | None) -> str:
+    if demand is None:
+        return "no claim"
+    return f"{demand.claim.id}, which sees {detected_effect(demand.cases, samples, demand.alpha):.2g}"
 
 
 def claim_samples(demand: ClaimDemand, smallest: float) -> int:
@@ -95,7 +106,7 @@ def samples_of_claims(demands: Sequence[ClaimDemand], samples: Mapping[str, int]
     found = []
     for each in demands:
         own = min(samples[name] for name in each.experiments)
-        found.append(ClaimSamples(each, own, detected_effect(each.seeing(0), own, each.alpha)))
+        found.append(ClaimSamples(each, own, detected_effect(each.cases, own, each.alpha)))
     return found
 
 
