@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 from made_up_rows import rows_of, verdict
 
+from harness.papers.cell_index import CellIndex, CellQuery
 from harness.papers.claim_ledger import claims
 from harness.papers.claim_verdicts import Verdict
+from harness.papers.published import proxy_task
 
 RNG = np.random.default_rng(3)
 GOOD, BAD = 0.6 + RNG.normal(0, 0.03, 40), 0.4 + RNG.normal(0, 0.03, 40)
@@ -50,6 +52,27 @@ def test_of_several_block_sizes_the_one_that_stands_for_the_papers_counts():
     right = keydiff_rows("longbench_mini/single_doc_qa", 32)
     for order in ([wrong, right], [right, wrong]):
         assert decided("keydiff", "KD-01", pd.concat(order, ignore_index=True)).outcome == "reproduced"
+
+
+def test_a_paper_may_have_a_proxy_of_its_own_where_it_was_measured():
+    single, code = "longbench_mini/single_doc_qa", "longbench_mini/code"
+    assert proxy_task("longbench/qasper", {single, code}, "kvec") == code
+    assert proxy_task("longbench/qasper", {single}, "kvec") == single
+    assert proxy_task("longbench/qasper", {single, code}, "keydiff") == single
+    assert proxy_task("longbench/qasper", {"longbench/qasper", single, code}, "kvec") == "longbench/qasper"
+    assert proxy_task("longbench/qasper", {"niah"}, "kvec") == ""
+
+
+def test_of_the_dense_cells_of_several_regimes_the_one_with_the_most_samples_counts():
+    """Each regime has the samples of its own cells; a pair of samples must not be lost to a regime that has fewer."""
+    dense = {("dense", "full"): GOOD}
+    few = {("dense", "full"): GOOD[:5]}
+    for regimes in (("blocked", "token_fed"), ("token_fed", "blocked")):
+        rows = [rows_of(cell, prompt=regime) for cell, regime in zip((dense, few), regimes, strict=True)]
+        for order in (rows, rows[::-1]):
+            index = CellIndex(pd.concat(order, ignore_index=True))
+            found = index.find(CellQuery(("dense",)), "testbed", "longbench/qasper", exact_blocks=False)
+            assert (found.prompt, len(found.samples)) == (regimes[0], 40)
 
 
 def test_there_are_no_proxies_at_full_scale():
