@@ -44,7 +44,7 @@ def draw_answers(data: FigureData, width: float, tables: tuple[str, ...]) -> Ske
 
 def _blocks(data: FigureData, sample: str, tables: tuple[str, ...], letters: int) -> list[Block]:
     own = data.rows[data.rows["sample_id"] == sample]
-    blocks = [("reference summary", MUTED, [], _lines(str(own["reference"].iloc[0]), letters))]
+    blocks: list[Block] = [("reference summary", MUTED, [], _lines(str(own["reference"].iloc[0]), letters))]
     for policy in ordered_policies(own["policy"]):
         part = own[own["policy"] == policy]
         scores = " · ".join(f"{metric_title(m)} {v:.2f}" for m, v in zip(part["metric"], part["value"], strict=True))

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from harness.papers.figures.canvas import (
     MUTED,
@@ -74,6 +74,7 @@ PANELS = {
     "own states": "against the run's own states (this layer's eviction alone)",
 }
 CORRECTED = "caote_"
+RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.7, 1, 1.5, 2, 5, 10, 20, 50, 100)  # labels of their axis
 
 
 def draw_layer_curves(data: FigureData, width: float) -> Sketch:
@@ -111,7 +112,8 @@ def draw_layer_curves(data: FigureData, width: float) -> Sketch:
         else:
             axes.axhline(1, color=MUTED, linewidth=1, linestyle=(0, (6, 3)))
             axes.set_yscale("log")
-            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            low, high = axes.get_ylim()
+            axes.set_yticks([ratio for ratio in RATIOS if low <= ratio <= high])
             axes.yaxis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:g}"))
             axes.yaxis.set_minor_formatter(NullFormatter())
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -31,13 +31,13 @@ def draw_needle_maps(data: FigureData, width: float, tables: tuple[str, ...] = (
     means = row_means(rows, ["policy", "task"])
     ranks = _ranks(means, _printed(data, tables, budget))
     footer = (
-        f"{count_text(cells['n'])} samples a cell, {count_text(means['n'])} a map; [ ]: 95 % intervals of a map's mean"
-        + "; ranks by the mean, = where several share one" * bool(ranks)
+        f"{count_text(cells['n'])} samples a cell, {count_text(means['n'])} a map; above a map its mean [95 % interval]"
+        + f"; ranks by the mean among {len(ranks)}, = where several share one" * bool(ranks)
         + ". Needle depth (%) down, document length (tokens) across"
     )
     room = COLUMN * len(lengths)
     grid = PanelGrid.fit(
-        width, len(policies), max(120, room), max(SHORTEST, ROW * len(depths)), left=38, above=58, below=24
+        width, len(policies), max(108, room), max(SHORTEST, ROW * len(depths)), left=38, right=10, above=58, below=24
     )
     sheet = FigureSheet(width, grid.total + BAR + 6, footer)
     for i, policy in enumerate(policies):
@@ -55,7 +55,7 @@ def draw_needle_maps(data: FigureData, width: float, tables: tuple[str, ...] = (
 
 
 def _title(policy: str, mean: pd.Series, ranks: dict[str, str]) -> str:
-    words = f"{policy}\nmean {mean['value']:.2f} [{mean['low']:.2f}, {mean['high']:.2f}]"
+    words = f"{policy}\n{mean['value']:.2f} [{mean['low']:.2f}, {mean['high']:.2f}]"
     return f"{words}\n{ranks[policy]}" if policy in ranks else words
 
 
@@ -64,7 +64,7 @@ def _ranks(means: pd.DataFrame, printed: dict[str, float]) -> dict[str, str]:
     ours = means.set_index("policy")["value"]
     both = [name for name in ours.index if name in printed]
     places = [_places(ours[both]), _places(pd.Series(printed, dtype=float)[both])]
-    return {name: f"rank {places[0][name]} (paper {places[1][name]}) of {len(both)}" for name in both}
+    return {name: f"rank {places[0][name]}, paper {places[1][name]}" for name in both}
 
 
 def _places(scores: pd.Series) -> dict[str, str]:

@@ -59,7 +59,7 @@ def draw_kept_maps(data: FigureData, width: float) -> Sketch:
     )
     missing = [name for name in data.policies if name not in policies]
     notes = (f"Not diagnosed yet: {', '.join(missing)}.",) if missing else ()
-    words = ", ".join(f"{name} {_with_interval(means.loc[name])}" for name in policies)
+    words = ", ".join(f"{name} {_with_interval(means, name)}" for name in policies)
     return Sketch(sheet.figure, f"Tokens held after the prompt, by layer; covered on average: {words}.", notes)
 
 
@@ -69,7 +69,8 @@ def _coverage(held: pd.DataFrame) -> pd.DataFrame:
     return found.assign(covered=found["positions"] / found["fed"]).reset_index()
 
 
-def _with_interval(mean: pd.Series) -> str:
+def _with_interval(means: pd.DataFrame, name: str) -> str:
+    mean = means.loc[[name]].iloc[0]
     if not np.isfinite(mean["low"]):
         return f"{mean['value']:.0%}"
     return f"{mean['value']:.0%} [{mean['low']:.0%}, {mean['high']:.0%}]"
@@ -95,8 +96,8 @@ def draw_kept_text(data: FigureData, width: float, policy: str) -> Sketch:
         words = text[text["sample_id"] == sample].sort_values("position")
         own = held[held["sample_id"] == sample]
         counts = own.groupby("position")["layer"].nunique().reindex(words["position"], fill_value=0).to_numpy()
-        pieces, cut = _shortened(list(zip(words["text"], counts, strict=True)), longest)
-        blocks.append((sample, counts, cut, *_flowed(pieces, letters)))
+        pieces = _shortened(list(zip(words["text"], counts, strict=True)), longest)
+        blocks.append((sample, counts, *_flowed(pieces, letters)))
     scale = Normalize(0, layers)
     height = BAR + sum(HEADING + lines * LINE + 8 for *_, lines in blocks)
     footer = f"Rule: {first_prompts(samples)}, after eviction by {policy}; counts, no interval"
@@ -105,9 +106,8 @@ def draw_kept_text(data: FigureData, width: float, policy: str) -> Sketch:
         sheet, 6, 0, min(260.0, width - 20), scale, "layers that hold the token (uncoloured: none)", DARKER, layers
     )
     top = float(BAR)
-    for sample, counts, cut, placed, lines in blocks:
-        left_out = f", its middle {cut} left out" if cut else ""
-        words = f"{sample}: {np.mean(counts == 0):.0%} of {len(counts)} tokens in no layer{left_out}"
+    for sample, counts, placed, lines in blocks:
+        words = f"{sample}: {np.mean(counts == 0):.0%} of {len(counts)} tokens in no layer"
         sheet.text(6, top + 4, words, weight="bold", fontsize=SMALL)
         axes = sheet.panel(6, top + HEADING, width - 12, lines * LINE)
         axes.set_axis_off()
@@ -144,13 +144,13 @@ def _tokens(held: pd.DataFrame) -> int:
     return int(held["fed"].max())
 
 
-def _shortened(pieces: list[tuple[str, int]], longest: int) -> tuple[list[tuple[str, int]], int]:
-    """The beginning and the end of what is too long, and how many tokens are left out between them."""
+def _shortened(pieces: list[tuple[str, int]], longest: int) -> list[tuple[str, int]]:
+    """The beginning and the end of what is too long, and between them how many tokens are left out."""
     total, keep = sum(len(word) for word, _ in pieces), len(pieces)
     if total <= longest:
-        return pieces, 0
+        return pieces
     half = max(1, int(keep * longest / total / 2))
-    return [*pieces[:half], (" […] ", 0), *pieces[-half:]], keep - 2 * half
+    return [*pieces[:half], (f" [{keep - 2 * half} tokens left out] ", 0), *pieces[-half:]]
 
 
 def _flowed(pieces: list[tuple[str, int]], letters: int) -> tuple[list[tuple[int, int, str, int]], int]:
