@@ -143,9 +143,10 @@ DISTINCT = 0.1  # share of the prompt's keys, those with the lowest cosine to th
 
 def key_query_frame(evidence: DiagnosticInput) -> pd.DataFrame:
     """One row per layer and query head: ``layer``, ``query_head``, ``head`` (its KV head); cosines of the mean query
-    (-1 to 1) with the mean key, ``cosine_of_means``, with the most distinct keys, ``cosine_of_distinct``, with the other
-    keys, ``cosine_of_others``, and with all queries, ``cosine_of_queries``, and that of all keys with the mean key,
-    ``cosine_of_keys`` (means all four); lengths: ``query_norm``, ``query_norm_std``, ``key_norm``, ``key_norm_std``."""
+    (-1 to 1) with the mean key, ``cosine_of_means``, with the most distinct keys, ``cosine_of_distinct``, with the
+    other keys, ``cosine_of_others``, and with all queries, ``cosine_of_queries``, and that of all keys with the mean
+    key, ``cosine_of_keys`` (means all four); lengths of both: ``query_norm``, ``query_norm_std``, ``key_norm``,
+    ``key_norm_std``."""
     rows = []
     for each in heads_of(evidence.run):
         count = max(1, math.floor(DISTINCT * len(each.keys)))

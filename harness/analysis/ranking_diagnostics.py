@@ -163,10 +163,10 @@ def ranking_loss_summary(ranking_loss: pd.DataFrame) -> pd.DataFrame:
 
 # Key attention: which keys receive attention, those that are unlike the others, or the short ones?
 #
-# Source: KeyDiff Figure 2 (cosines of keys beside attention) and HashEvict Figure 7 (attention above key norms), both of
-# a few heads of one prompt and without a coefficient. Ours is Pearson's correlation over the first tokens of the dense
-# run, as many as in KeyDiff's figure. Attention received is the mean over the later queries among them. Norms leave out
-# the first token, as HashEvict's figure does: it is a sink in most heads.
+# Source: KeyDiff Figure 2 (cosines of keys beside attention) and HashEvict Figure 7 (attention above key norms), both
+# of a few heads of one prompt and without a coefficient. Ours is Pearson's correlation over the first tokens of the
+# dense run, as many as in KeyDiff's figure. Attention received is the mean over the later queries among them. Norms
+# leave out the first token, as HashEvict's figure does: it is a sink in most heads.
 
 
 KEYS_COMPARED = 64  # tokens

@@ -1,9 +1,9 @@
-"""The diagnostics that figures and tables need: every cell is diagnosed once, and the results are stored."""
+"""The diagnostics that figures, tables and claims need: every cell is diagnosed once, and the results are stored."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from harness.config.experiments import grid_jobs as written_out
 from harness.config.model import ModelSpec, pick_device
 from harness.console import say
 from harness.errors import CellError
+from harness.papers.claim_diagnostics import diagnostics_for_claims
 from harness.papers.figures.figure_cells import experiment_name
 from harness.papers.figures.figure_index import FigureDiagnostics, diagnostics_of
 from harness.runner.checks import reason_against_cell
@@ -47,10 +48,8 @@ def diagnose_items(paper: str, items: Sequence[str], scale: str, overrides: Sequ
         store.check_writable()
     models: dict[ModelSpec, Any] = {}
     computed = 0
-    shared: dict[int, Prompts] = {}
+    prompts = Prompts()
     for i, each in enumerate(work, start=1):
-        most = max(each.samples.values())
-        prompts = shared.setdefault(most, Prompts(most))
         if reason := reason_against_cell(each.cell, prompts):
             raise CellError(reason)
         missing = list(_missing_samples(each, store, prompts))
@@ -83,15 +82,20 @@ def _work(
     found: dict[str, DiagnosticWork] = {}
     results_dir, device = Path("results"), "auto"
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        for item in items:
-            wanted = diagnostics_of(paper, item)
+        needs = [
+            (item, each)
+            for item in items
+            for each in (diagnostics_of(paper, item), *diagnostics_for_claims(paper, item))
+        ]
+        for item, wanted in needs:
             for config in _item_configs(paper, item, wanted, scale, overrides):
                 results_dir, device = Path(config["results_dir"]), config["device"]
                 cell = Cell.parse(config)
                 work = found.setdefault(cell.id, DiagnosticWork(cell))
                 for name in wanted.names:
                     work.samples[name] = max(work.samples.get(name, 0), wanted.samples(scale))
-    return list(found.values()), results_dir, device
+    cells = [replace(each, cell=replace(each.cell, limit=max(each.samples.values()))) for each in found.values()]
+    return cells, results_dir, device
 
 
 def _item_configs(
