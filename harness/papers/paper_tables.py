@@ -1,30 +1,40 @@
-"""A paper's table in its own layout, with our value next to each printed number."""
+"""A paper's table in its own layout: for each printed number our value, and what both keep of their own full cache."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import pandas as pd
 
 from harness.papers.cell_index import CellIndex
 from harness.papers.claim_verdicts import Scale
+from harness.papers.diagnostic_values import DiagnosticLookup
+from harness.papers.kept_shares import our_kept, printed_kept
 from harness.papers.published import FLAGS
 from harness.papers.table_cells import CellLookup, MatchingCells, NoValueError
-from harness.papers.table_layouts import Layout, PrintedNumber, column_group, layout, printed_numbers
-from harness.papers.table_values import DiagnosticLookup, MeasuredValue, measured_value
+from harness.papers.table_gates import place_gate, tie_of
+from harness.papers.table_layouts import Layout, PrintedNumber, layout, printed_numbers
+from harness.papers.table_values import MeasuredValue, measured_value
 from harness.store.store import Store
 
 Key = tuple[str, ...]
 
+# Two numbers are compared where they differ in the layout's `best` fields, and in none of these.
+COMPARED_FIELDS = (
+    "model", "method", "task", "budget", "block_size", "metric", "panel", "recent", "eviction_rate", "seq_len",
+    "in_tokens", "out_tokens", "hash_bits",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class ComparedNumber:
-    """A printed number and our value for it. ``rank``, ``our_rank``: best, second or empty.
+    """A printed number and our value for it. ``rank``: best, second or empty, among the printed numbers.
 
-    ``reason``: why there is no value of ours.
+    ``kept``, ``our_kept``: what each keeps of its own dense (`harness.papers.kept_shares`), NaN where it is not known.
+    ``identity``: equal for printed numbers that one number of ours stands for; None where there is none of ours.
+    ``gate``: why our value can show nothing about methods. ``reason``: why there is no value of ours.
     """
 
     printed: PrintedNumber
@@ -32,7 +42,10 @@ class ComparedNumber:
     cells: MatchingCells | None  # that our value was measured on
     reason: str = ""
     rank: str = ""
-    our_rank: str = ""
+    kept: float = math.nan
+    our_kept: float = math.nan
+    identity: tuple[object, ...] | None = None
+    gate: str = ""
     note: int = 0  # of the table's suspect numbers, from 1; 0: none
 
     @property
@@ -40,23 +53,10 @@ class ComparedNumber:
         """Whether the paper's text has the number."""
         return not math.isnan(self.printed.value)
 
-
-@dataclass(frozen=True)
-class NumberSpan:
-    """Neighbours in one row that share our cells: at scale=mini one task is the proxy for several of the paper's."""
-
-    numbers: tuple[ComparedNumber | None, ...]  # None: the paper's table has nothing there
-
     @property
-    def ours(self) -> MeasuredValue | None:
-        """Our value, which all numbers of the span share; None where nothing was measured."""
-        return self.numbers[0].ours if self.numbers[0] else None
-
-    @property
-    def difference(self) -> float:
-        """Our value less the mean of the printed numbers; NaN where one of the two is missing."""
-        numbers = [number.printed.value for number in self.numbers if number and number.is_printed]
-        return self.ours.value - sum(numbers) / len(numbers) if self.ours and numbers else math.nan
+    def is_dense(self) -> bool:
+        """Whether it is a number of the full cache."""
+        return self.printed.at["method"] == "dense"
 
 
 @dataclass(frozen=True)
@@ -66,18 +66,6 @@ class TableRow:
     panel: Key
     heads: Key
     numbers: tuple[ComparedNumber | None, ...]
-
-    @cached_property
-    def spans(self) -> tuple[NumberSpan, ...]:
-        """The numbers of the row, with neighbours joined that share one value of ours."""
-        out: list[list[ComparedNumber | None]] = []
-        for number in self.numbers:
-            last = out[-1][-1] if out else None
-            if number and last and _same_cells(last, number):
-                out[-1].append(number)
-            else:
-                out.append([number])
-        return tuple(NumberSpan(tuple(each)) for each in out)
 
 
 @dataclass(frozen=True)
@@ -100,8 +88,9 @@ class PaperTable:
 
     @property
     def numbers(self) -> list[ComparedNumber]:
-        """Every number of the table, row by row."""
-        return [number for row in self.rows for number in row.numbers if number]
+        """Every printed number of the table once, row by row."""
+        found = [number for row in self.rows for number in row.numbers if number]
+        return list({id(number): number for number in found}.values())
 
     @property
     def has_printed(self) -> bool:
@@ -119,6 +108,16 @@ class PaperTable:
         return tuple(sorted({number.ours.n for number in self.numbers if number.ours}))
 
     @property
+    def our_numbers(self) -> int:
+        """How many numbers of ours stand in the table's places: a proxy task's is one, wherever it stands."""
+        return len({number.identity for number in self.numbers if number.identity})
+
+    @property
+    def same_model(self) -> bool:
+        """Whether our numbers are of the paper's own model and tasks, so that a difference means something."""
+        return self.scale == "full"
+
+    @property
     def proxy_sentence(self) -> tuple[str, ...]:
         """The proxies as a sentence; empty where there are none."""
         by_name: dict[str, list[str]] = {}
@@ -128,18 +127,6 @@ class PaperTable:
         said = "; ".join(stands + ", ".join(own) for stands, own in by_name.items())
         return (f"Stands in for the paper's setting: {said}.",) if said else ()
 
-    @property
-    def groups(self) -> list[tuple[str, int]]:
-        """Headings above the columns and how many columns each spans; empty where there are none."""
-        if self.layout.columns != ("task",):
-            return []
-        out: list[tuple[str, int]] = []
-        for (task,) in self.columns:
-            heading = column_group(task)
-            same = bool(out) and out[-1][0] == heading
-            out = [*out[:-1], (heading, out[-1][1] + 1)] if same else [*out, (heading, 1)]
-        return out
-
 
 class PaperTables:
     """The tables of one paper at one scale; a value that several tables show is computed once."""
@@ -148,6 +135,7 @@ class PaperTables:
         self.paper, self.index, self.scale = paper, index, scale
         self.diagnostics = DiagnosticLookup(paper, rows, store, scale)
         self._known: dict[tuple[object, ...], MeasuredValue | str] = {}
+        self._gates: dict[object, str] = {}
 
     def table(self, item: str) -> PaperTable | None:
         """The table of an item; None where it has no numbers to lay out."""
@@ -156,55 +144,81 @@ class PaperTables:
             return None
         lookup = CellLookup.for_item(self.paper, item, self.index, self.scale)
         suspects: list[tuple[str, str]] = []
-        numbers = {}
-        for each in printed_numbers(self.paper, item):
-            number = self._compare(lookup, each)
-            numbers[_key(own.panels, each), _key(own.rows, each), _key(own.columns, each)] = _numbered(number, suspects)
-        numbers = dict(zip(numbers, _ranked(list(numbers.values()), own), strict=True))
+        found = [_numbered(self._compare(lookup, item, each), suspects) for each in printed_numbers(self.paper, item)]
+        found = self._gated(_ranked(found, own), own)
+        numbers = _placed(found, own)
         columns = tuple(dict.fromkeys(column for _, _, column in numbers))
         lines = dict.fromkeys((panel, row) for panel, row, _ in numbers)
         rows = tuple(
             TableRow(panel, row, tuple(numbers.get((panel, row, column)) for column in columns)) for panel, row in lines
         )
-        found = list(numbers.values())
         return PaperTable(
             self.paper, item, self.scale, own, columns, rows, tuple(suspects), lookup.command(),
             tuple(dict.fromkeys(number.reason for number in found if number.reason)),
             tuple(dict.fromkeys(note for number in found if number.ours for note in number.ours.notes)),
         )  # fmt: skip
 
-    def _compare(self, lookup: CellLookup, each: PrintedNumber) -> ComparedNumber:
+    def _compare(self, lookup: CellLookup, item: str, each: PrintedNumber) -> ComparedNumber:
+        kept = printed_kept(self.paper, item, each)
         try:
             if found := self.diagnostics.measured(lookup.item, each):
-                return ComparedNumber(each, found, None)
+                at = tuple(value for name, value in sorted(each.at.items()) if name != "model")
+                return ComparedNumber(each, found, None, kept=kept, our_kept=found.value, identity=at)
             cells = lookup.find(each)
-            return ComparedNumber(each, self._measured(each, cells), cells)
+            identity = _identity(each, cells)
+            ours = self._measured(identity, each, cells)
+            own = our_kept(each, ours, cells, self.scale == "mini")
+            return ComparedNumber(each, ours, cells, kept=kept, our_kept=own, identity=identity)
         except NoValueError as reason:
-            return ComparedNumber(each, None, None, str(reason))
+            return ComparedNumber(each, None, None, str(reason), kept=kept)
 
-    def _measured(self, each: PrintedNumber, cells: MatchingCells) -> MeasuredValue:
-        metric, unit = each.at["metric"], each.unit
-        key = (metric, unit, each.at["method"] == "none", each.at.get("length_bin"), cells.key)
-        if key not in self._known:
+    def _measured(self, identity: tuple[object, ...], each: PrintedNumber, cells: MatchingCells) -> MeasuredValue:
+        if identity not in self._known:
             try:
-                self._known[key] = measured_value(metric, unit, each.at, cells, self.scale == "mini")
+                self._known[identity] = measured_value(
+                    each.at["metric"], each.unit, each.at, cells, self.scale == "mini"
+                )
             except NoValueError as reason:
-                self._known[key] = str(reason)
-        found = self._known[key]
+                self._known[identity] = str(reason)
+        found = self._known[identity]
         if isinstance(found, str):
             raise NoValueError(found)
         notes = dict.fromkeys((*cells.notes, *found.notes))
         return replace(found, notes=tuple(notes))
+
+    def _gated(self, numbers: Sequence[ComparedNumber], own: Layout) -> list[ComparedNumber]:
+        """With the gate of each place, and of places that are all tied at the lowest or highest score."""
+        mini = self.scale == "mini"
+        out = [replace(each, gate=place_gate(each.printed, each.cells, mini, self._gates)) for each in numbers]
+        for group in rivals(numbers, own):
+            tied = tie_of([(numbers[i].printed, numbers[i].cells) for i in group], mini)
+            for i in group:
+                if tied and out[i].ours and not out[i].gate:
+                    out[i] = replace(out[i], gate=tied)
+        return out
+
+
+def _identity(each: PrintedNumber, cells: MatchingCells) -> tuple[object, ...]:
+    return (each.at["metric"], each.unit, each.at["method"] == "none", each.at.get("length_bin"), cells.key)
 
 
 def _key(names: Iterable[str], each: PrintedNumber) -> Key:
     return tuple(each.at.get(name, "") for name in names)
 
 
-def _same_cells(left: ComparedNumber, right: ComparedNumber) -> bool:
-    """Whether our cells for both are the same, and their columns differ in the task alone."""
-    same = left.cells and right.cells and left.cells.key == right.cells.key and left.ours and right.ours
-    return bool(same) and all(left.printed.at[name] == right.printed.at[name] for name in ("model", "metric", "budget"))
+def _placed(numbers: Sequence[ComparedNumber], own: Layout) -> dict[tuple[Key, Key, Key], ComparedNumber]:
+    """The numbers by panel, row and column. A dense number that no row field names stands in every row of its panel."""
+    found = {
+        (_key(own.panels, each.printed), _key(own.rows, each.printed), _key(own.columns, each.printed)): each
+        for each in numbers
+    }
+    out: dict[tuple[Key, Key, Key], ComparedNumber] = {}
+    for (panel, row, column), number in found.items():
+        others = dict.fromkeys(r for p, r, _ in found if p == panel and any(r))
+        beside = number.is_dense and "method" in own.columns and not any(row)
+        for each in others if beside and others else (row,):
+            out[panel, each, column] = number
+    return out
 
 
 def _numbered(number: ComparedNumber, suspects: list[tuple[str, str]]) -> ComparedNumber:
@@ -218,26 +232,27 @@ def _numbered(number: ComparedNumber, suspects: list[tuple[str, str]]) -> Compar
     return replace(number, note=suspects.index(entry) + 1)
 
 
-def _ranked(numbers: Sequence[ComparedNumber], own: Layout) -> list[ComparedNumber]:
-    """Best and second best among numbers that differ in the layout's ``best`` fields alone; dense is not ranked."""
-    if not own.best:
-        return list(numbers)
-    rivals: dict[Key, list[int]] = {}
+def rivals(numbers: Sequence[ComparedNumber], own: Layout) -> list[list[int]]:
+    """Positions of numbers that the table compares: they differ in the layout's ``best`` fields alone. Never dense."""
+    groups: dict[Key, list[int]] = {}
     for i, number in enumerate(numbers):
-        if number.printed.at["method"] != "dense":
-            same = {name: v for name, v in number.printed.at.items() if name not in own.best and name in _COMPARED}
-            rivals.setdefault(tuple(f"{name}={v}" for name, v in sorted(same.items())), []).append(i)
+        if own.best and not number.is_dense:
+            same = {
+                name: v for name, v in number.printed.at.items() if name not in own.best and name in COMPARED_FIELDS
+            }
+            groups.setdefault(tuple(f"{name}={v}" for name, v in sorted(same.items())), []).append(i)
+    return list(groups.values())
+
+
+def _ranked(numbers: Sequence[ComparedNumber], own: Layout) -> list[ComparedNumber]:
+    """Best and second best of the printed numbers."""
     out = list(numbers)
-    for group in rivals.values():
+    for group in rivals(numbers, own):
         lower = numbers[group[0]].printed.higher_is_better == "false"
         theirs = _best_two({i: numbers[i].printed.value for i in group if numbers[i].is_printed}, lower)
-        ours = _best_two({i: value.value for i in group if (value := numbers[i].ours)}, lower)
         for i in group:
-            out[i] = replace(out[i], rank=theirs.get(i, ""), our_rank=ours.get(i, ""))
+            out[i] = replace(out[i], rank=theirs.get(i, ""))
     return out
-
-
-_COMPARED = ("model", "method", "task", "budget", "block_size", "metric", "panel", "recent", "eviction_rate", "seq_len")
 
 
 def _best_two(values: Mapping[int, float], lower: bool) -> dict[int, str]:

@@ -63,8 +63,8 @@ class CellLookup:
     def find(self, number: PrintedNumber) -> MatchingCells:
         """The cells of a printed number. Raises `NoValueError`."""
         model = self._model(number)
-        policies = self._policies(number)
         notes: list[str] = []
+        policies = self._policies(number, notes)
         tasks = self._tasks(number, notes)
         cells = [self._cell(number, model, policies, task, notes) for task in tasks]
         dense = [found[-1] for task in tasks if (found := self.cells.get((model, "dense", task)))]
@@ -84,8 +84,12 @@ class CellLookup:
             raise NoValueError(f"Not measured: there are no rows of {model or 'any model'}; {self._how()}")
         return model
 
-    def _policies(self, number: PrintedNumber) -> tuple[str, ...]:
+    def _policies(self, number: PrintedNumber, notes: list[str]) -> tuple[str, ...]:
         method = str(self.layout.ask.get("method", number.at["method"]))
+        by = self.layout.ask.get("method_by", {})
+        if own := next((words for words in (method, *number.note.split("; ")) if words in by), ""):
+            notes.append(f"{by[own]} for {own}")
+            method = by[own]
         found = presets(self.paper, method, number.note)
         if not found:
             raise NoValueError(name_map()["without"].get(method, f"Nothing of ours is the paper's {method}."))
@@ -98,7 +102,7 @@ class CellLookup:
         if self.scale == "full":
             return list(own)
         listed = self.listed.values("task")
-        if not (found := published.proxy_tasks(own, listed)):
+        if not (found := published.proxy_tasks(own, listed, self.paper)):
             raise NoValueError(f"At scale=mini nothing stands for {number.at['task']} in this item.")
         if found[0] not in own and len(own) == 1:  # an average takes proxies task by task
             notes.append(f"{found[0]} for {number.at['task']}")

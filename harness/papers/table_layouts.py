@@ -19,14 +19,17 @@ FIELDS = ("model", "method", "task", "budget", "block_size", "metric")
 class Layout:
     """Fields of `PrintedNumber` that make panels, rows and columns; ``best``: fields over which the best is ranked.
 
+    ``wrap``: the number of columns after which the print goes on below; 0: it does not.
     ``ask``: what the experiment takes where the print leaves it open (``budget``, ``task``, ``method``,
-    ``empty_budget``, ``budget_by``), and the item whose cells answer where it has none of its own (``cells_of``).
+    ``empty_budget``, ``budget_by``, ``method_by``), and the item whose cells answer where it has none of its own
+    (``cells_of``).
     """
 
     panels: tuple[str, ...]
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     best: tuple[str, ...]
+    wrap: int = 0
     ask: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -59,7 +62,7 @@ def layout(paper: str, item: str) -> Layout | None:
     if given is None:
         return None
     parts = {name: tuple(given.get(name, ())) for name in ("panels", "rows", "columns", "best")}
-    return Layout(**parts, ask=given.get("ask", {}))
+    return Layout(**parts, wrap=given.get("wrap", 0), ask=given.get("ask", {}))
 
 
 def printed_numbers(paper: str, item: str) -> list[PrintedNumber]:
@@ -96,10 +99,15 @@ def budget_of(paper: str) -> str:
     return str(_layouts_file()["budget_of"].get(paper, ""))
 
 
-def column_group(task: str) -> str:
-    """The heading above a task's column; empty for an average."""
+def column_group(word: str) -> str:
+    """The heading above the column of a task or method; empty for an average."""
     together = _layouts_file()["columns_together"]
-    return next((heading for heading, tasks in together.items() if task in tasks), "")
+    return next((heading for heading, words in together.items() if word in words), "")
+
+
+def short_title(word: str) -> str:
+    """A method under its heading: ``+ CAOTE``; else as `printed_title`."""
+    return str(_layouts_file()["short_titles"].get(word) or printed_title(word))
 
 
 def _coordinates(line: Mapping[Any, Any]) -> dict[str, str]:

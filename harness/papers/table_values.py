@@ -12,10 +12,11 @@ import pandas as pd
 
 from harness.analysis.statistics import Floats, Interval, expanded_tail, mean_interval, perplexity_interval
 from harness.papers import published
-from harness.papers.cell_index import CellRows
+from harness.papers.cell_index import CellRows, NoCellError
 from harness.papers.paired_bootstrap import Stratum, build_stratum, resample
 from harness.papers.published import row_metrics
 from harness.papers.table_cells import MatchingCells, NoValueError
+from harness.papers.text_metrics import derived_scores
 
 PER_UNIT = {"points": 100.0, "percent": 100.0}  # our scores are in [0, 1]
 GIGABYTE = 1e9
@@ -45,6 +46,8 @@ def measured_value(metric: str, unit: str, at: Mapping[str, str], match: Matchin
         raise NoValueError(_NOT_IN_ROWS[metric])
     scale = PER_UNIT.get(unit, 1.0)
     if metric in _OF_ROWS:
+        if metric == "count" and mini:
+            raise NoValueError(_other_prompts(match))
         return _OF_ROWS[metric](match, at)
     if metric in ("ppl", "ppl_delta"):
         return _perplexity(match, metric == "ppl_delta")
@@ -53,27 +56,48 @@ def measured_value(metric: str, unit: str, at: Mapping[str, str], match: Matchin
     return _score(metric, match, mini, scale)
 
 
+def sample_scores(metric: str, match: MatchingCells, mini: bool) -> list[tuple[CellRows, list[pd.Series]]]:
+    """By cell, the scores of samples that a value is made of: of one metric, or of the metrics of a geometric mean.
+
+    A perplexity is made of nats per token. Raises `NoValueError` where the value is not a mean over samples of scores.
+    """
+    if metric in ("coverage_pct", "coverage_drop_pct"):
+        return [(cell, [cell.samples["coverage"].astype(float)]) for cell in match.cells]
+    if metric in _NOT_IN_ROWS or metric in _OF_ROWS:
+        raise NoValueError(_NOT_IN_ROWS.get(metric, f"{metric} is no score."))
+    if metric in ("ppl", "ppl_delta"):
+        return [(cell, [cell.scores["nll"]]) for cell in match.cells if "nll" in cell.scores]
+    if metric == "rouge_geomean":
+        return [(cell, list(_rouges(cell, mini).values())) for cell in match.cells]
+    return [(cell, [_series_in_rows(metric, cell, mini, [])]) for cell in match.cells]
+
+
 def _score(metric: str, match: MatchingCells, mini: bool, scale: float) -> MeasuredValue:
     """The mean score; over several tasks the plain mean of theirs, as the papers average."""
-    parts: list[Interval] = []
     notes: list[str] = []
-    for cell in match.cells:
-        name = _metric_in_rows(metric, cell, mini, notes)
-        parts.append(_cell_mean(cell, cell.scores[name]))
+    parts = [_cell_mean(cell, _series_in_rows(metric, cell, mini, notes)) for cell in match.cells]
     return _scaled(_task_average(parts), scale, notes)
 
 
-def _metric_in_rows(metric: str, cell: CellRows, mini: bool, notes: list[str]) -> str:
+def _series_in_rows(metric: str, cell: CellRows, mini: bool, notes: list[str]) -> pd.Series:
+    """The metric by sample: of the rows, else of the stored texts, else at scale=mini one that stands for it."""
     own = [cell.metric if each == "first" else each for each in row_metrics(metric)]
-    options = [*own, *(published.proxy_metrics(metric) if mini else ())]
-    name = next((each for each in options if each in cell.scores), "")
+    if name := next((each for each in own if each in cell.scores), ""):
+        return cell.scores[name]
+    try:
+        # The task's own package first: its names have an underscore, or none.
+        for each in sorted(own, key=lambda name: ("_" in name) != ("_" in cell.metric)):
+            if (found := derived_scores(cell, each)) is not None:
+                return found
+    except NoCellError as absent:
+        raise NoValueError(str(absent)) from None
+    name = next((each for each in published.proxy_metrics(metric) if mini and each in cell.scores), "")
     if not name:
         raise NoValueError(
-            f"The rows of {cell.task} have no {options[0] if options else metric}.{_HOW_TO_SCORE.get(metric, '')}"
+            f"The rows of {cell.task} have no {own[0] if own else metric}.{_HOW_TO_SCORE.get(metric, '')}"
         )
-    if name not in own:
-        notes.append(f"{name} for {metric}")
-    return name
+    notes.append(f"{name} for {metric}")
+    return cell.scores[name]
 
 
 def _cell_mean(cell: CellRows, values: pd.Series) -> Interval:
@@ -101,19 +125,24 @@ def _geometric(match: MatchingCells, mini: bool, scale: float) -> MeasuredValue:
     """The geometric mean of the mean ROUGE-1, 2 and L; at scale=mini of those that the rows have."""
     notes: list[str] = []
     (cell,) = match.cells
+    found = _rouges(cell, mini)
+    if len(found) < 3:
+        notes.append(f"{', '.join(found)} alone for the geometric mean of three")
+    own = build_stratum(cell.task, [found], cell.samples["weight"].astype(float), cell.samples["document"])
+    return _resampled([own], lambda scores: np.asarray(scores[..., 0, 0]), scale, notes)
+
+
+def _rouges(cell: CellRows, mini: bool) -> dict[str, pd.Series]:
     found: dict[str, pd.Series] = {}
     for metric in ("rouge1", "rouge2", "rougeL"):
         try:
-            found[metric] = cell.scores[_metric_in_rows(metric, cell, mini, notes)]
+            found[metric] = _series_in_rows(metric, cell, mini, [])
         except NoValueError:
             if not mini:
                 raise
     if not found:
         raise NoValueError(f"The rows of {cell.task} have no ROUGE.")
-    if len(found) < 3:
-        notes.append(f"{', '.join(found)} alone for the geometric mean of three")
-    own = build_stratum(cell.task, [found], cell.samples["weight"].astype(float), cell.samples["document"])
-    return _resampled([own], lambda scores: np.asarray(scores[..., 0, 0]), scale, notes)
+    return found
 
 
 def _perplexity(match: MatchingCells, above_dense: bool) -> MeasuredValue:
@@ -188,6 +217,14 @@ def _prompt_count(match: MatchingCells, at: Mapping[str, str]) -> MeasuredValue:
     return MeasuredValue(count, math.nan, math.nan, len(lengths))
 
 
+def _other_prompts(match: MatchingCells) -> str:
+    lengths = match.cells[0].samples["prompt_tokens"]
+    return (
+        "A count of prompts of the paper's own data. At scale=mini there are none of them: our prompts of "
+        f"{match.cells[0].task} have {int(lengths.min())} to {int(lengths.max())} tokens, below its first bin."
+    )
+
+
 _OF_ROWS: Mapping[str, Callable[[MatchingCells, Mapping[str, str]], MeasuredValue]] = {
     "coverage_pct": partial(_coverage, drop=0.0),
     "coverage_drop_pct": partial(_coverage, drop=1.0),
@@ -199,9 +236,6 @@ _CLOCK_REASON = (
     "A time on the authors' machine and code; what our engine needs is measured beside it, with its conditions."
 )
 _HOW_TO_SCORE = {
-    **dict.fromkeys(
-        ("bertscore_f1", "bertscore_precision", "bertscore_recall"), " BERTScore needs a model: task.bert=<folder>."
-    ),
     **dict.fromkeys(
         (f"gpt4_judge_{name}" for name in ("similarity", "coherence", "faithfulness", "helpfulness", "avg")),
         " A judge needs task.judge, OPENAI_BASE_URL and OPENAI_API_KEY; GPT-4 cannot be pinned to a version.",

@@ -50,7 +50,7 @@ def cell_rows(
             "slots_peak": 200,
             "kv_bytes": 200 * 64 if dense else slots * 64,
             "state_bytes": 0,
-            "tokens_evicted": 0.0,
+            "tokens_evicted": 0.0 if dense else 100.0,
             "coverage": 1.0 if dense else 0.5,
             "model": model,
             "dtype": "float32",

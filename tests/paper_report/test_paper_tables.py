@@ -1,4 +1,4 @@
-"""Ours beside the paper's: numbers known beforehand, ranks, spans, suspects, reasons."""
+"""Ours beside the paper's: numbers known beforehand, printed ranks, suspects, reasons, file formats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from harness.analysis.statistics import mean_interval
 from harness.papers.cell_index import CellIndex
 from harness.papers.figures.figure_cells import figure_cells
 from harness.papers.paper_tables import ComparedNumber, PaperTable, PaperTables
-from harness.papers.table_formats import csv_of_numbers, csv_of_table, format_number, latex, markdown, text_sheet
+from harness.papers.sheet_cells import format_number
+from harness.papers.table_formats import csv_of_numbers, csv_of_table, latex, markdown
+from harness.papers.table_sheets import TableSheets
 from harness.store.store import Store
 
 
@@ -62,14 +64,6 @@ def test_an_average_is_the_plain_mean_of_the_tasks_that_stand_for_its_own(table_
     assert number.ours.n == 7 * SAMPLES
 
 
-def test_neighbours_that_one_task_stands_for_share_a_span_and_a_difference(table_1):
-    row = next(row for row in table_1.rows if row.heads == ("keydiff", "2048"))
-    assert [len(span.numbers) for span in row.spans] == [3, 3, 3, 3, 1, 1, 2, 1]
-    first = row.spans[0]
-    printed = [number.printed.value for number in first.numbers if number]
-    assert first.difference == pytest.approx(first.ours.value - sum(printed) / 3)
-
-
 def test_best_and_second_best_are_marked_as_printed(table_1):
     ranks = {
         method: place_at(
@@ -81,26 +75,6 @@ def test_best_and_second_best_are_marked_as_printed(table_1):
     assert place_at(table_1, model="llama-3.1-8b-instruct", method="dense", task="longbench_avg").rank == ""
 
 
-def test_our_best_is_ranked_by_our_own_numbers():
-    def known(policy: str, task: str, budget: str) -> np.ndarray:
-        return np.full(SAMPLES, {"sink": 0.9, "tova/keydiff": 0.7}.get(policy, 0.1))
-
-    table = table_of("keydiff", "Table 1", rows_of("keydiff", "Table 1", scores=known))
-    at = {"model": "llama-3.1-8b-instruct", "budget": "2048", "task": "trec"}
-    ranks = {method: place_at(table, method=method, **at).our_rank for method in ("sink", "tova", "keydiff")}
-    assert ranks == {"sink": "best", "tova": "second", "keydiff": ""}
-
-
-def test_a_score_of_nought_has_no_rank():
-    def known(policy: str, task: str, budget: str) -> np.ndarray:
-        return np.full(SAMPLES, 0.9 if policy == "sink" else 0.0)
-
-    table = table_of("keydiff", "Table 1", rows_of("keydiff", "Table 1", scores=known))
-    at = {"model": "llama-3.1-8b-instruct", "budget": "2048", "task": "trec"}
-    ranks = {method: place_at(table, method=method, **at).our_rank for method in ("sink", "tova", "keydiff")}
-    assert ranks == {"sink": "best", "tova": "", "keydiff": ""}
-
-
 def test_lower_is_better_where_the_paper_says_so():
     def known(policy: str, task: str, budget: str) -> np.ndarray:
         return np.full(SAMPLES, {"dense": 2.0, "caote_h2o": 2.1}.get(policy, 3.0))
@@ -109,7 +83,11 @@ def test_lower_is_better_where_the_paper_says_so():
     number = place_at(table, model="qwen2.5-7b-instruct", method="caote_h2o")
     assert number.ours is not None
     assert number.ours.value == pytest.approx(math.exp(2.1) - math.exp(2.0))
-    assert number.our_rank == "best"
+    assert number.our_kept == pytest.approx(0.1)
+    (panel,) = TableSheets(table).kept[0].panels
+    ours = next(line for line in panel[1] if line.kind == "ours")
+    titles = [f"{column.group} {column.title}" for column in TableSheets(table).kept[0].columns]
+    assert ours.cells[titles.index("H2O + CAOTE")].small == "(1)"
 
 
 def test_a_suspect_number_is_flagged_with_the_audits_reason(table_1):
@@ -159,7 +137,9 @@ def test_without_rows_every_number_says_what_measures_it():
     table = table_of("keydiff", "Table 1", pd.DataFrame())
     assert not table.has_ours
     assert all("python -m harness +exp=keydiff/table_1 scale=mini" in number.reason for number in table.numbers)
-    assert [line.what for line in text_sheet(table).panels[0][1][:2]] == ["paper", "paper"]
+    own = TableSheets(table)
+    assert (own.kept, own.scores, own.agreement) == ((), (), None)
+    assert [line.kind for line in own.printed[0].panels[0][1][:2]] == ["paper", "paper"]
 
 
 def test_at_full_scale_there_are_no_proxies():
@@ -172,6 +152,8 @@ def test_at_full_scale_there_are_no_proxies():
     assert number.ours is not None
     assert number.ours.value == pytest.approx(50)
     assert not table.proxies
+    (_, lines), *_ = TableSheets(table).scores[0].panels
+    assert [line.kind for line in lines] == ["paper", "ours", "difference"]
     assert sum(each.ours is not None for each in table.numbers) == 1
 
 
@@ -192,13 +174,23 @@ def test_kept_shares_and_lengths_need_no_policy_of_their_own():
     number = place_at(table_of("keydiff", "Table 6", rows), task="qasper", budget="2048")
     assert number.ours is not None
     assert number.ours.value == pytest.approx(44 / 200)
-    counts = table_of("keydiff", "Table 5", rows)
-    assert place_at(counts, task="qasper", length_bin="le_2K").ours.value == SAMPLES
-    assert place_at(counts, task="qasper", length_bin="ge_8K").ours.value == 0
+
+
+def test_lengths_of_other_prompts_than_the_papers_are_not_counted_in_its_bins():
+    count = place_at(table_of("keydiff", "Table 5", rows_of("keydiff", "Table 8")), task="qasper", length_bin="le_2K")
+    assert count.ours is None
+    assert "our prompts of longbench_mini/single_doc_qa have 200 to 200 tokens" in count.reason
+    own = cell_rows(("dense", "longbench/qasper", "full", "", "blocked", 128), np.full(4, 0.5), "qa_f1", "llama3.1-8b")
+    table = table_of("keydiff", "Table 5", own.assign(prompt_tokens=[500, 2500, 2600, 9000]), "full")
+    assert [place_at(table, task="qasper", length_bin=name).ours.value for name in ("le_2K", "2K_4K", "ge_8K")] == [
+        1,
+        2,
+        1,
+    ]
 
 
 def test_the_geometric_mean_of_what_is_there_says_so():
-    rows = rows_of("buzz", "Table 2", "rouge_l", lambda *_: np.full(SAMPLES, 0.25))
+    rows = rows_of("buzz", "Table 2", "rouge_l", lambda *_: np.full(SAMPLES, 0.25)).drop(columns="prediction")
     both = pd.concat([rows, rows.assign(metric="rouge_1", value=0.5), rows.assign(metric="rouge_2", value=0.125)])
     alone, three = (place_at(table_of("buzz", "Table 2", each.reset_index(drop=True)), method="buzz", budget="50%").ours
                     for each in (rows, both))  # fmt: skip
@@ -208,12 +200,31 @@ def test_the_geometric_mean_of_what_is_there_says_so():
     assert not any("alone" in note for note in three.notes)
 
 
+def test_what_rows_do_not_score_comes_from_their_texts():
+    """One of two words is right: ROUGE-1 is a half, and no pair of words is."""
+    rows = rows_of("buzz", "Table B", "rouge_l").assign(prediction="ball bat", reference="ball net")
+    table = table_of("buzz", "Table B", rows)
+    found = {
+        metric: place_at(table, method="buzz", budget="50%", metric=metric).ours for metric in ("rouge1", "rouge2")
+    }
+    assert (found["rouge1"].value, found["rouge2"].value) == pytest.approx((50, 0))
+
+
+def test_without_an_encoder_bertscore_says_which_one_to_give(monkeypatch):
+    monkeypatch.setenv("KVREPLICA_BERTSCORE", "no/such/folder")
+    rows = rows_of("hashevict", "Table 7").assign(metric="rouge_l")
+    number = place_at(table_of("hashevict", "Table 7", rows), method="hashevict", budget="50%", metric="bertscore_f1")
+    assert number.ours is None
+    assert "KVREPLICA_BERTSCORE names a folder" in number.reason
+
+
 def test_every_format_has_the_numbers(table_1):
     number = place_at(table_1, model="llama-3.1-8b-instruct", method="keydiff", budget="2048", task="longbench_avg")
     ours = format_number(number.ours.value, number.printed.printed)
-    for text in (markdown(table_1, "T", ()), latex(table_1, "T", ()), csv_of_table(table_1)):
+    share = f"{100 * number.kept:.0f} %"
+    for text in (markdown(table_1, "T", ()), latex(table_1, "T", ()).replace(r"\%", "%"), csv_of_table(table_1)):
         assert ours in text
-        assert "44.33" in text
+        assert share in text
     assert r"\textbf{44.33}" in latex(table_1, "T", ())
     assert "**44.33**" in markdown(table_1, "T", ())
     lines = list(csv.DictReader(io.StringIO(csv_of_numbers(table_1))))
@@ -221,7 +232,8 @@ def test_every_format_has_the_numbers(table_1):
     own = next(x for x in lines if x["published"] == "44.33" and x["task"] == "longbench_avg")
     assert float(own["ours"]) == pytest.approx(number.ours.value)
     assert own["samples"] == str(number.ours.n)
-    assert {len(line) for line in csv.reader(io.StringIO(csv_of_table(table_1)))} == {21}
+    assert {len(line) for line in csv.reader(io.StringIO(csv_of_table(table_1)))} == {13}
+    assert len({line["our_number"] for line in lines}) == 168
 
 
 def test_latex_has_no_letter_that_tex_takes_for_an_order():
@@ -229,6 +241,8 @@ def test_latex_has_no_letter_that_tex_takes_for_an_order():
     body = latex(table, "100% & more_or #less", ("a note",))
     assert r"100\% \& more\_or \#less" in body
     assert body.count(r"\begin{tabular}") == body.count(r"\end{tabular}") == 1
+    table = table_of("kvec", "Table 7", rows_of("kvec", "Table 7"))
+    assert latex(table, "T", ()).count(r"\begin{tabular}") == 3  # what is kept, our scores, as printed
 
 
 def test_numbers_have_the_digits_of_print():
