@@ -13,7 +13,7 @@ from harness.papers.claim_verdicts import Scale
 from harness.papers.diagnostic_values import DiagnosticLookup
 from harness.papers.kept_shares import our_kept, printed_kept
 from harness.papers.published import FLAGS
-from harness.papers.table_cells import CellLookup, MatchingCells, NoValueError
+from harness.papers.table_cells import PlaceLookup, MatchingCells, NoValueError
 from harness.papers.table_gates import place_gate, tie_of
 from harness.papers.table_layouts import Layout, PrintedNumber, layout, printed_numbers
 from harness.papers.table_values import MeasuredValue, measured_value
@@ -142,7 +142,7 @@ class PaperTables:
         own = layout(self.paper, item)
         if own is None:
             return None
-        lookup = CellLookup.for_item(self.paper, item, self.index, self.scale)
+        lookup = PlaceLookup.for_item(self.paper, item, self.index, self.scale)
         suspects: list[tuple[str, str]] = []
         found = [_numbered(self._compare(lookup, item, each), suspects) for each in printed_numbers(self.paper, item)]
         found = self._gated(_ranked(found, own), own)
@@ -158,7 +158,7 @@ class PaperTables:
             tuple(dict.fromkeys(note for number in found if number.ours for note in number.ours.notes)),
         )  # fmt: skip
 
-    def _compare(self, lookup: CellLookup, item: str, each: PrintedNumber) -> ComparedNumber:
+    def _compare(self, lookup: PlaceLookup, item: str, each: PrintedNumber) -> ComparedNumber:
         kept = printed_kept(self.paper, item, each)
         try:
             if found := self.diagnostics.measured(lookup.item, each):

@@ -35,7 +35,7 @@ class MatchingCells:
 
 
 @dataclass(frozen=True)
-class CellLookup:
+class PlaceLookup:
     """Finds the cells for the printed numbers of one item at one scale, among those that its experiment file lists."""
 
     paper: str
@@ -47,7 +47,7 @@ class CellLookup:
     models: tuple[str, ...]
 
     @staticmethod
-    def for_item(paper: str, item: str, index: CellIndex, scale: Scale) -> CellLookup:
+    def for_item(paper: str, item: str, index: CellIndex, scale: Scale) -> PlaceLookup:
         """The lookup of an item that has a layout."""
         own = layout(paper, item)
         assert own is not None, f"{paper} {item} has no layout"
@@ -58,7 +58,7 @@ class CellLookup:
         for cell in index.cells:
             if cell.policy == "dense" or experiment_key(cell) in keys:
                 found.setdefault((cell.model, cell.policy, cell.task), []).append(cell)
-        return CellLookup(paper, item, scale, listed, own, found, tuple(index.models))
+        return PlaceLookup(paper, item, scale, listed, own, found, tuple(index.models))
 
     def find(self, number: PrintedNumber) -> MatchingCells:
         """The cells of a printed number. Raises `NoValueError`."""

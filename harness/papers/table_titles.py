@@ -69,4 +69,4 @@ def names_of_rows(table: PaperTable, rows: Sequence[TableRow]) -> list[str]:
     fields = (*table.layout.panels, *table.layout.rows)
     keys = [(*row.panel, *row.heads) for row in rows]
     differing = [i for i in range(len(fields)) if len({key[i] for key in keys}) > 1]
-    return [", ".join(title_of(fields[i], key[i]) for i in differing) for key in keys]
+    return [", ".join(title_of(fields[i], key[i]).removesuffix("-Instruct") for i in differing) for key in keys]

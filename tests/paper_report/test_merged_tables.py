@@ -69,7 +69,7 @@ def test_what_is_kept_is_a_share_of_the_same_models_dense_and_never_a_difference
     own = TableSheets(by_method.table)
     paper, ours = (line_of(own.kept[0], kind, "KeyDiff", "2K") for kind in ("paper", "ours"))
     assert [cell.text for cell in ours.cells] == ["62 %"] * 8  # .5 of .8
-    assert (paper.what, paper.cells[-1].text) == ("paper, Llama-3.1-8B-Instruct", "90 %")  # 44.33 of 49.20
+    assert (paper.what, paper.cells[-1].text) == ("paper, Llama-3.1-8B", "90 %")  # 44.33 of 49.20
     assert {line.kind for _, lines in own.scores[0].panels for line in lines} == {"ours"}
     dense = line_of(own.kept[0], "ours", "Full cache", "")
     assert (dense.cells[0].text, dense.cells[0].kind) == ("80.00", "score")
