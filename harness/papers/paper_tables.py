@@ -13,7 +13,7 @@ from harness.papers.claim_verdicts import Scale
 from harness.papers.diagnostic_values import DiagnosticLookup
 from harness.papers.kept_shares import our_kept, printed_kept
 from harness.papers.published import FLAGS
-from harness.papers.table_cells import PlaceLookup, MatchingCells, NoValueError
+from harness.papers.table_cells import MatchingCells, NoValueError, PlaceLookup
 from harness.papers.table_gates import place_gate, tie_of
 from harness.papers.table_layouts import Layout, PrintedNumber, layout, printed_numbers
 from harness.papers.table_values import MeasuredValue, measured_value

@@ -182,8 +182,15 @@ def test_the_page_needs_no_network_and_no_link_of_it_is_dead(written):
     page.feed(html)
     assert len(page.ids) == len(set(page.ids))
     assert all(source.startswith("data:") for source in page.sources)
+    ids = {"": page.ids}
     for target in page.targets:
-        assert target[1:] in page.ids if target.startswith("#") else (folder / target).exists(), target
+        file, _, place = target.partition("#")
+        assert (folder / file).exists(), target
+        if file not in ids:
+            other = _Places()
+            other.feed((folder / file).read_text() if file.endswith(".html") else "")
+            ids[file] = other.ids
+        assert not place or place in ids[file], target
     assert not re.search(r"""(src|href)=["']https?:|@import|url\(["']?http""", html)
     assert "This page speaks of the testbed (scale=mini)" in html
     assert all(f'id="{item.lower().replace(" ", "_")}"' in html for item in paper_items("keydiff")["item"])
