@@ -71,11 +71,19 @@ class ClaimCounts:
         return sum(part.count for part in self.parts if part.outcome == "inconclusive" and part.lean == lean)
 
     @property
+    def short_sentence(self) -> str:
+        """``25 claims, 24 distinct comparisons; 4 are decided. Of the inconclusive ones 8 lean …``"""
+        leaning = f"{self.leaning('for'):,} lean for what the paper says and {self.leaning('against'):,} against it"
+        return (
+            f"{self.total:,} claims, {self.total - len(self.shared):,} distinct comparisons; {self.decided:,} are "
+            f"decided. Of the inconclusive ones {leaning}."
+        )
+
+    @property
     def sentence(self) -> str:
-        """``25 claims, 23 distinct comparisons (KD-02 has that of KD-01); 4 are decided.``"""
-        named = "; ".join(f"{claim} has that of {other}" for claim, other in self.shared)
-        shared = f", {self.total - len(self.shared):,} distinct comparisons" + (f" ({named})" if named else "")
-        return f"{self.total:,} claims{shared}; {self.decided:,} are decided."
+        """The same, and which claims share a comparison: ``KD-02 has that of KD-01``."""
+        named = "; ".join(f"{claim} has the comparison of {other}" for claim, other in self.shared)
+        return self.short_sentence + (f" {named}." if named else "")
 
 
 def count_claims(found: Sequence[Verdict]) -> ClaimCounts:

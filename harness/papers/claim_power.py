@@ -47,14 +47,17 @@ def level(claims: Sequence[Claim]) -> float:
 def case_spread(case: ClaimCase, means: Floats, spreads: Floats) -> float:
     """The standard error at one sample a stratum of a case's measure. ``means``: (strata, cells).
 
-    ``spreads``: (strata,), the standard deviation over samples of the difference of two cells. It is taken for that of
+    ``spreads``: (strata,), or (strata, cells) where cells differ in it, the standard deviation over samples of the
+    difference of two cells. It is taken for that of
     one cell's scores as well, so that two cells share half of their variance; a case whose weights do not add up to
     zero (a ratio, a factor) feels the shared half, too. The gradient is numerical, since maxima and ratios are no sums.
     """
     moved = means + STEP * np.eye(means.size).reshape(-1, *means.shape)
     gradient = ((case.measure(moved) - case.measure(means)) / STEP).reshape(means.shape)
-    own = 0.5 * ((gradient**2).sum(axis=1) + gradient.sum(axis=1) ** 2)
-    return round(math.sqrt(float((spreads**2 * own).sum())), 6)  # equal cases are told by equal spreads
+    each = np.broadcast_to(spreads.reshape(len(means), -1), means.shape)
+    shared = each.mean(axis=1) * gradient.sum(axis=1)
+    variance = 0.5 * (((each * gradient) ** 2).sum() + (shared**2).sum())
+    return round(math.sqrt(float(variance)), 6)  # equal cases are told by equal spreads
 
 
 def power(demands: Sequence[CaseDemand], samples: int, alpha: float) -> float:

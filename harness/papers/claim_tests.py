@@ -202,10 +202,8 @@ def _by_bootstrap(
 ) -> tuple[float, float, float, tuple[float, float]]:
     """Low, high, standard error and p-values (for, against) of a case that is no mean."""
     draws = np.asarray(case.measure(drawn.often), dtype=float)
-    p_for, p_against = (
-        (1 + int((draws <= 0).sum())) / (1 + len(draws)),
-        (1 + int((draws >= 0).sum())) / (1 + len(draws)),
-    )
+    beyond = int((draws <= 0).sum()), int((draws >= 0).sum())
+    p_for, p_against = ((1 + count) / (1 + len(draws)) for count in beyond)
     fewest = min(each.clusters for each in own)
     if fewest == 1:
         return math.nan, math.nan, math.nan, (max(p_for, 0.5), max(p_against, 0.5))
@@ -217,5 +215,7 @@ def _by_bootstrap(
     low, high = (float(x) for x in np.quantile(draws, [tail, 1 - tail]))
     reach = student_quantile(level, freedom) * error
     t = estimate / error
-    p = max(p_for, float(stats.t.sf(t, freedom))), max(p_against, float(stats.t.cdf(t, freedom)))
+    # Where no resample lies beyond, their count is no p, only the number of resamples: Student's alone then.
+    above, below = float(stats.t.sf(t, freedom)), float(stats.t.cdf(t, freedom))
+    p = max(p_for, above) if beyond[0] else above, max(p_against, below) if beyond[1] else below
     return min(low, estimate - reach), max(high, estimate + reach), error, p

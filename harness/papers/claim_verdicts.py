@@ -92,7 +92,7 @@ def _p_for(results: Sequence[ClaimResult]) -> float:
 
 
 def _p_against(results: Sequence[ClaimResult]) -> float:
-    return min(1.0, len(results) * min(each.p_against for each in results))
+    return min(1.0, len(results) * min(each.p_against_shared for each in results))
 
 
 def _two_sided(results: Sequence[ClaimResult]) -> float:

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import jinja2
 import pandas as pd
+from markupsafe import Markup, escape
 
 from harness.papers.below_random import RandomComparison, below_random
 from harness.papers.claim_counts import ClaimCounts, count_claims, outcome_label, outcome_style
 from harness.papers.claim_ledger import claims
+from harness.papers.claim_measurements import Measurements
 from harness.papers.claim_places import ClaimPlaces, place_claims
 from harness.papers.claim_verdicts import Scale, Verdict, verdicts
 from harness.papers.figures.figure_cells import KEY, figure_cells
@@ -51,7 +53,7 @@ class PaperPage:
             return f"Rows of {', '.join(models) or 'no model'}, at the paper's own setting (scale=full)."
         return (
             "This page speaks of the testbed (scale=mini): a model of 5 million parameters on tasks of its own. It "
-            "shows how methods order there and what they keep of the full cache, and says nothing of the paper's models."
+            "shows how methods order there and what they keep of the full cache. It says nothing of the paper's models."
         )
 
     @cached_property
@@ -107,7 +109,8 @@ def build_page(paper: str, data: ReportData) -> PaperPage:
     if paper not in PAPERS:
         return PaperPage(paper, data.scale, commands, list(our_items(paper, data)), (), data.rows, broken)
     found = list(report_items(paper, data))
-    decided = verdicts(claims(paper), data.index, data.scale)
+    beside = Measurements(data.results, data.rows, data.store, data.scale)
+    decided = verdicts(claims(paper), data.index, data.scale, beside)
     rows = _paper_rows(paper, data)
     compared = below_random(data.index.cells, frozenset(rows["cell_id"].astype(str))) if len(rows) else None
     return PaperPage(paper, data.scale, commands, found, decided, rows, broken, compared)
@@ -146,6 +149,16 @@ def _templates() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["sheet"] = TableSheets
+    environment.filters["code"] = _with_code
     environment.filters["verdict_label"] = lambda verdict: outcome_label(verdict.outcome, verdict.lean)
     environment.filters["verdict_style"] = lambda verdict: outcome_style(verdict.outcome, verdict.lean)
     return environment
+
+
+def _with_code(text: str) -> Markup:
+    """Text as HTML, with `what stands between backticks` as code."""
+    escaped = str(escape(text))
+    parts = escaped.split("`")
+    if len(parts) % 2 == 0:  # a backtick is alone
+        return Markup(escaped)
+    return Markup("".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts)))

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +38,11 @@ class PrintedPlace:
     task: str  # our label, or the paper's name of an average
     metric: str
 
+    @property
+    def cell(self) -> str:
+        """Method and setting: ``keydiff 2048 blocked 128``; papers without blocks read the whole prompt at once."""
+        return f"{self.policy} {self.budget} {self.prompt or 'one_shot'} {self.block_size}"
+
 
 @dataclass(frozen=True)
 class PrintedCases:
@@ -62,15 +68,16 @@ def numbers_in_print(paper: str) -> Mapping[PrintedPlace, float]:
     found: dict[PrintedPlace, float] = {}
     dense_perplexity = own[own["metric"] == "ppl"].groupby("our_model")["value"].first().to_dict()
     own = own[known & ~((own["metric"] == "ppl") & (own["policy"] == "dense") & (paper == "caote"))]
-    for line in own.iloc[(own["flag"] != "").argsort(kind="stable")].to_dict("records"):
+    for record in own.iloc[(own["flag"] != "").argsort(kind="stable")].to_dict("records"):
+        line = {str(name): value for name, value in record.items()}
         value = _in_our_units(line, dense_perplexity.get(line["our_model"], math.nan))
         found.setdefault(_place(paper, line), value)
     for model, value in dense_perplexity.items() if paper == "caote" else ():
-        found[PrintedPlace(model, "dense", "full", "", 0, "book_perplexity", "ppl_delta")] = math.log(value)
+        found[PrintedPlace(str(model), "dense", "full", "", 0, "book_perplexity", "ppl_delta")] = math.log(value)
     return found
 
 
-def _place(paper: str, line: Mapping[str, str]) -> PrintedPlace:
+def _place(paper: str, line: Mapping[str, Any]) -> PrintedPlace:
     """The place of one line of the published frame."""
     given = layout(paper, line["table"])
     asked = given.ask if given else {}
@@ -88,7 +95,7 @@ def _place(paper: str, line: Mapping[str, str]) -> PrintedPlace:
     return PrintedPlace(line["our_model"], line["policy"], budget, prompt, size, task, metric)
 
 
-def _in_our_units(line: Mapping[str, float], dense_perplexity: float) -> float:
+def _in_our_units(line: Mapping[str, Any], dense_perplexity: float) -> float:
     """A perplexity, or a gap to the dense one, becomes nats per token."""
     value = float(line["value"])
     if line["metric"] == "ppl":
@@ -153,9 +160,7 @@ def _cases_on(
         policies = presets(paper, spec.method, spec.variant)
         places = _cell_places(comparison, spec, spec.budget or budget, model, policies[0]) if policies else []
         values = [_looked_up(places, task, metrics, numbers) for task in tasks]
-        name = (
-            f"{places[-1].policy} at {places[-1].budget} {places[-1].prompt} {places[-1].block_size}" if places else ""
-        )
+        name = places[-1].cell if places else ""
         if not values or any(map(math.isnan, values)):
             complete = False
             continue

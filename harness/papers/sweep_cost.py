@@ -14,7 +14,7 @@ from harness.config.experiments import CONF, Point, grid_points
 @cache
 def experiment_points(scale: str = "mini") -> Mapping[str, list[Point]]:
     """By experiment (``keydiff/table_1``) its points; experiments without cells at this scale are left out."""
-    found = {}
+    found: dict[str, list[Point]] = {}
     for file in sorted(CONF.glob("exp/*/*.yaml")):
         if file.stem != "all":
             grids: Any = OmegaConf.to_container(OmegaConf.load(file).grids)
