@@ -53,7 +53,7 @@ class DiagnosticLookup:
         if metric == "pearson_std":
             return MeasuredValue(float(own.std()), math.nan, math.nan, prompts)
         found = mean_interval(own.to_numpy(float), own.index.to_numpy(str))
-        return MeasuredValue(found.mean, found.low, found.high, prompts)
+        return MeasuredValue(found.mean, found.low, found.high, prompts, by_prompt=own)
 
     def _figure_data(self, item: str) -> FigureData:
         if item not in self._known:

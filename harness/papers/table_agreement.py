@@ -18,10 +18,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-import pandas as pd
 
 from harness.analysis.statistics import Floats, expanded_tail
-from harness.papers.cell_index import CellRows
 from harness.papers.merged_tables import MergedPlace, MergedTable, lower_is_better, order_value, rival_key
 from harness.papers.paper_tables import ComparedNumber
 from harness.papers.table_cells import NoValueError
@@ -169,37 +167,56 @@ def _replaced(found: Agreement, low: float = math.nan, high: float = math.nan, w
 
 def _redrawn(members: Sequence[ComparedNumber], mini: bool) -> tuple[Floats, int]:
     """(draws, members): the mean scores from redrawn samples, and the smallest number of clusters behind one."""
-    parts = []
-    for each in members:
-        if each.cells is None:
-            raise NoValueError("a diagnostic")
-        parts.append(sample_scores(each.printed.at["metric"], each.cells, mini))
+    parts = [_parts(each, mini) for each in members]
     clusters: dict[str, dict[str, int]] = {}
-    for cell in (cell for part in parts for cell, _ in part):
-        own = clusters.setdefault(cell.task, {})
-        for name in cell.clusters:
+    for each in (each for part in parts for each in part):
+        own = clusters.setdefault(each.drawn_with, {})
+        for name in each.clusters:
             own.setdefault(name, len(own))
     rng = np.random.default_rng(0)
     counts = {
-        task: rng.multinomial(len(own), np.full(len(own), 1 / len(own)), size=DRAWS).astype(np.float64)
-        for task, own in clusters.items()
+        name: rng.multinomial(len(own), np.full(len(own), 1 / len(own)), size=DRAWS).astype(np.float64)
+        for name, own in clusters.items()
     }
     means = [
-        np.mean([_cell_draws(cell, own, clusters[cell.task], counts[cell.task]) for cell, own in part], axis=0)
+        np.mean([_draws(each, clusters[each.drawn_with], counts[each.drawn_with]) for each in part], axis=0)
         for part in parts
     ]
     return np.stack(means, axis=1), min(len(own) for own in clusters.values())
 
 
-def _cell_draws(cell: CellRows, metrics: Sequence[pd.Series], clusters: dict[str, int], counts: Floats) -> Floats:
+@dataclass(frozen=True)
+class _Part:
+    """Samples of one task. ``drawn_with``: parts of one name see the same draws. ``metrics``: values by sample."""
+
+    drawn_with: str
+    clusters: Sequence[str]
+    weights: Floats
+    metrics: Sequence[Floats]
+
+
+def _parts(number: ComparedNumber, mini: bool) -> list[_Part]:
+    """What our value is a mean of, by task. Raises `NoValueError` where it is none of samples or prompts."""
+    if number.cells is None:
+        own = number.ours.by_prompt if number.ours else None
+        if own is None:
+            raise NoValueError("not a mean")
+        names = [str(name) for name in own.index]
+        return [_Part("prompts", names, np.full(len(own), 1.0, np.float64), [own.to_numpy(np.float64)])]
+    out = []
+    for cell, metrics in sample_scores(number.printed.at["metric"], number.cells, mini):
+        index = metrics[0].index
+        weights = cell.samples["weight"].loc[index].to_numpy(np.float64)
+        values = [series.loc[index].to_numpy(np.float64) for series in metrics]
+        out.append(_Part(cell.task, list(cell.clusters.loc[index]), weights, values))
+    return out
+
+
+def _draws(part: _Part, clusters: dict[str, int], counts: Floats) -> Floats:
     """(draws,): the weighted mean of one metric; of several the geometric mean of theirs."""
-    weights = cell.samples["weight"].astype(float)
-    means = []
-    for series in metrics:
-        index = [clusters[name] for name in cell.clusters.loc[series.index]]
-        mass = weights.loc[series.index].to_numpy(float)
-        sums = counts @ np.bincount(index, series.to_numpy(float) * mass, len(clusters))
-        means.append(sums / np.maximum(counts @ np.bincount(index, mass, len(clusters)), 1e-300))
+    index = [clusters[name] for name in part.clusters]
+    mass = np.maximum(counts @ np.bincount(index, part.weights, len(clusters)), 1e-300)
+    means = [counts @ np.bincount(index, values * part.weights, len(clusters)) / mass for values in part.metrics]
     if len(means) == 1:
         return np.asarray(means[0])
     return np.asarray(np.exp(np.mean(np.log(np.maximum(means, 1e-300)), axis=0)))

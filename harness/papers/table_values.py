@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -31,13 +31,17 @@ LENGTH_BINS = {
 
 @dataclass(frozen=True)
 class MeasuredValue:
-    """``value`` with its 95 % interval (NaN where the samples give none) over ``n`` samples. ``notes``: "a for b"."""
+    """``value`` with its 95 % interval (NaN where the samples give none) over ``n`` samples. ``notes``: "a for b".
+
+    ``by_prompt``: of a stored diagnostic, the values that it is the mean of, by prompt.
+    """
 
     value: float
     low: float
     high: float
     n: int
     notes: tuple[str, ...] = ()
+    by_prompt: pd.Series | None = field(default=None, compare=False, repr=False)
 
 
 def measured_value(metric: str, unit: str, at: Mapping[str, str], match: MatchingCells, mini: bool) -> MeasuredValue:
@@ -63,6 +67,8 @@ def sample_scores(metric: str, match: MatchingCells, mini: bool) -> list[tuple[C
     """
     if metric in ("coverage_pct", "coverage_drop_pct"):
         return [(cell, [cell.samples["coverage"].astype(float)]) for cell in match.cells]
+    if metric == "cache_gb":
+        return [(cell, [_bytes(cell)]) for cell in match.cells]
     if metric in _NOT_IN_ROWS or metric in _OF_ROWS:
         raise NoValueError(_NOT_IN_ROWS.get(metric, f"{metric} is no score."))
     if metric in ("ppl", "ppl_delta"):
