@@ -75,8 +75,8 @@ class ClaimCounts:
         """``25 claims, 24 distinct comparisons; 4 are decided. Of the inconclusive ones 8 lean …``"""
         leaning = f"{self.leaning('for'):,} lean for what the paper says and {self.leaning('against'):,} against it"
         return (
-            f"{self.total:,} claims, {self.total - len(self.shared):,} distinct comparisons; {self.decided:,} are "
-            f"decided. Of the inconclusive ones {leaning}."
+            f"{self.total:,} claims, {self.total - len(self.shared):,} distinct comparisons; {self.decided:,} "
+            f"{'is' if self.decided == 1 else 'are'} decided. Of the inconclusive ones {leaning}."
         )
 
     @property

@@ -144,7 +144,7 @@ def _later_half(frame: pd.DataFrame, names: Iterable[str]) -> Columns:
 ALIKE = FigureDiagnostics(("key_attention",), full=20, mini=20, of_dense=True)
 HEADS = FigureDiagnostics(("key_query",), full=20, mini=20)
 
-# Twelve prompts where a frame is large: an exact test of twelve that all agree has p = .0005.
+# Twelve prompts where a diagnostic is dear: an exact test of twelve that all agree has p = .0005.
 QUANTITIES: Mapping[str, DiagnosticQuantity] = {
     "attention_of_alike_keys": DiagnosticQuantity(
         "keydiff", "Figure 2", ALIKE, partial(_means, columns={"correlation": "cosine_correlation"})
@@ -173,16 +173,16 @@ QUANTITIES: Mapping[str, DiagnosticQuantity] = {
         "caote", "Figure 3", FigureDiagnostics(("output_error",), full=12, mini=12), _output_errors
     ),
     "attention_loss": DiagnosticQuantity(
-        "hashevict", "Table 3", FigureDiagnostics(("attention_loss",), full=20, mini=20), _attention_losses
+        "hashevict", "Table 3", FigureDiagnostics(("attention_loss",), full=20, mini=12), _attention_losses
     ),
     "hash_correlation": DiagnosticQuantity(
-        "hashevict", "Figure 9", FigureDiagnostics(("lsh",), full=50, mini=20), _hash_correlations
+        "hashevict", "Figure 9", FigureDiagnostics(("lsh",), full=50, mini=12), _hash_correlations
     ),
     "hash_correlation_by_depth": DiagnosticQuantity(
-        "hashevict", "Figure 9", FigureDiagnostics(("lsh",), full=50, mini=20), _hash_correlations_by_depth
+        "hashevict", "Figure 9", FigureDiagnostics(("lsh",), full=50, mini=12), _hash_correlations_by_depth
     ),
     "ranking_loss": DiagnosticQuantity(
-        "hashevict", "Figure 8", FigureDiagnostics(("ranking_loss",), full=20, mini=20), _ranking_losses
+        "hashevict", "Figure 8", FigureDiagnostics(("ranking_loss",), full=20, mini=12), _ranking_losses
     ),
     "attention_of_long_keys": DiagnosticQuantity(
         "hashevict", "Figure 7", ALIKE, partial(_means, columns={"correlation": "norm_correlation"})

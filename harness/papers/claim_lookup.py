@@ -12,7 +12,8 @@ from harness.papers import published
 from harness.papers.cell_index import CellIndex, CellQuery, CellRows, NoCellError, ProtocolError, budget_proxies
 from harness.papers.claim_ledger import Claim, Comparison, MethodSpec
 from harness.papers.paired_bootstrap import Stratum, build_stratum
-from harness.papers.published import presets, row_metrics, task_labels
+from harness.papers.published import presets, task_labels
+from harness.papers.text_metrics import paper_scores
 
 
 @dataclass
@@ -154,15 +155,12 @@ def measure_cell(comparison: Comparison, cell: CellRows, what: str, mini: bool) 
         return ClaimMeasurement(cell, {comparison.column: summed})
     values, notes, lacking = {}, [], []
     for metric in comparison.metric:
-        own = [cell.metric if each == "first" else each for each in row_metrics(metric)]
-        options = [*own, *(published.proxy_metrics(metric) if mini else ())]
-        scored = next((each for each in options if each in cell.scores), "")
-        if not scored:
-            lacking.append(" or ".join(options))
+        try:
+            values[metric], stands_in = paper_scores(cell, metric, mini)
+        except NoCellError as absent:
+            lacking.append(str(absent))
             continue
-        values[metric] = cell.scores[scored]
-        if scored not in own:
-            notes.append(f"the metric {scored} for {metric}")
+        notes += [f"the metric {stands_in}"] if stands_in else []
     if lacking and not (mini and values):
         raise NoCellError(f"the metric {lacking[0]} of {what}")
     if lacking:
@@ -190,9 +188,11 @@ def build_strata(
 
 
 def shortened(names: Sequence[str], most: int = 2) -> str:
+    """The first names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def claim_tasks(claim: Claim, comparison: Comparison) -> list[str]:
+    """Labels of our tasks that the comparison is about, each once."""
     return list(dict.fromkeys(each for task in comparison.task for each in task_labels(claim.paper, task)))

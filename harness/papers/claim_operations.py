@@ -1,10 +1,14 @@
-"""Quantities that claims are tested on and that are counts of operations: by formula, or counted. No test is needed."""
+"""Quantities that claims are tested on and that are computed: operations by formula or counted, and an identity.
+
+What is computed needs no statistical test.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from harness.papers.cell_index import NoCellError
@@ -63,11 +67,28 @@ def _added(results: Path) -> dict[str, dict[tuple[int, int], float]]:
         raise NoCellError("the counts keydiff/table_4: python -m scripts.efficiency takes them") from None
 
 
+def kept_by_both(heads: int = 64, tokens: int = 1024, size: int = 64, seed: int = 0) -> dict[str, float]:
+    """The share of keys, among the least similar half of a head, that KeyDiff's mean key and all pairs both choose.
+
+    Σ_j cos(k_i, k_j) is n times the anchor's length times cos(k_i, anchor), so that both order the keys of a head alike
+    whatever the keys are (docs/policies.md 3.15); here of random keys around a common direction, in double precision.
+    """
+    rng = np.random.default_rng(seed)
+    keys = rng.standard_normal((heads, tokens, size)) * rng.lognormal(0, 0.5, (heads, tokens, 1)) + 1.0
+    directions = keys / np.linalg.norm(keys, axis=-1, keepdims=True)
+    pairs = (directions @ directions.transpose(0, 2, 1)).sum(axis=-1)
+    anchor = directions.mean(axis=1, keepdims=True)
+    cosines = (directions * anchor).sum(axis=-1) / np.linalg.norm(anchor, axis=-1)
+    by_pairs, by_anchor = (each.argsort(axis=-1).argsort(axis=-1) < tokens // 2 for each in (pairs, cosines))
+    return {"keys that both keep": float((by_pairs & by_anchor).sum() / by_pairs.sum())}
+
+
 QUANTITIES: Mapping[str, Callable[[Path], dict[str, float]]] = {
     "prefill_overhead": lambda results: overheads(prefill_flop, PROMPTS),
     "generation_overhead": lambda results: overheads(decode_flop, CACHES),
     "scoring_operations": scoring_operations,
     "scoring_growth": scoring_growth,
+    "kept_by_both": lambda results: kept_by_both(),
 }
 
 

@@ -11,12 +11,10 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis.statistics import Floats, Interval, expanded_tail, mean_interval, perplexity_interval
-from harness.papers import published
 from harness.papers.cell_index import CellRows, NoCellError
 from harness.papers.paired_bootstrap import Stratum, build_stratum, resample
-from harness.papers.published import row_metrics
 from harness.papers.table_cells import MatchingCells, NoValueError
-from harness.papers.text_metrics import derived_scores
+from harness.papers.text_metrics import paper_scores
 
 PER_UNIT = {"points": 100.0, "percent": 100.0}  # our scores are in [0, 1]
 GIGABYTE = 1e9
@@ -87,23 +85,13 @@ def _score(metric: str, match: MatchingCells, mini: bool, scale: float) -> Measu
 
 def _series_in_rows(metric: str, cell: CellRows, mini: bool, notes: list[str]) -> pd.Series:
     """The metric by sample: of the rows, else of the stored texts, else at scale=mini one that stands for it."""
-    own = [cell.metric if each == "first" else each for each in row_metrics(metric)]
-    if name := next((each for each in own if each in cell.scores), ""):
-        return cell.scores[name]
     try:
-        # The task's own package first: its names have an underscore, or none.
-        for each in sorted(own, key=lambda name: ("_" in name) != ("_" in cell.metric)):
-            if (found := derived_scores(cell, each)) is not None:
-                return found
+        found, stands_in = paper_scores(cell, metric, mini)
     except NoCellError as absent:
-        raise NoValueError(str(absent)) from None
-    name = next((each for each in published.proxy_metrics(metric) if mini and each in cell.scores), "")
-    if not name:
-        raise NoValueError(
-            f"The rows of {cell.task} have no {own[0] if own else metric}.{_HOW_TO_SCORE.get(metric, '')}"
-        )
-    notes.append(f"{name} for {metric}")
-    return cell.scores[name]
+        hint = _HOW_TO_SCORE.get(metric, "")
+        raise NoValueError(f"The rows of {cell.task} have no {absent}.{hint}") from None
+    notes += [stands_in] if stands_in else []
+    return found
 
 
 def _cell_mean(cell: CellRows, values: pd.Series) -> Interval:

@@ -1,7 +1,7 @@
-"""Scores of the papers that rows do not have, from the texts that rows do have: ROUGE, BERTScore and Self-BLEU.
+"""A paper's metric by sample: of the rows, else of the texts that rows have (ROUGE, BERTScore and Self-BLEU).
 
-Only of cells whose task scores whole texts by their overlap: elsewhere the stored reference is a number or a name that
-a prediction must contain, and not a text to be compared with.
+Texts are scored only of cells whose task scores whole texts by their overlap: elsewhere the stored reference is a
+number or a name that a prediction must contain, and not a text to be compared with.
 
 Names with an underscore are of the package ``rouge``, which BUZZ and LongBench use; those without are of Google's
 ``rouge-score`` without stemmer, as in HashEvict (docs/tasks.md 5.1 and 6.1).
@@ -16,6 +16,7 @@ from functools import cache, partial
 import pandas as pd
 
 from harness.papers.cell_index import CellRows, NoCellError
+from harness.papers.published import proxy_metrics, row_metrics
 from tasks import TaskError
 from tasks.base import import_package
 from tasks.metrics.bert import BertScore, BertScores
@@ -28,22 +29,43 @@ PAPER_ENCODER = BertScore()  # roberta-large, layer 17: HashEvict's, through `ev
 TextScore = Callable[[str, str], float]  # of a prediction and its reference, in [0, 1]
 
 
+def paper_scores(cell: CellRows, metric: str, mini: bool) -> tuple[pd.Series, str]:
+    """The paper's metric by sample, and "a for b" where at scale=mini another one stands for it (else empty).
+
+    Raises `NoCellError`, with the end of a sentence, where the cell has no such metric.
+    """
+    own = [cell.metric if each == "first" else each for each in row_metrics(metric)]
+    if name := next((each for each in own if each in cell.scores), ""):
+        return cell.scores[name], ""
+    # The task's own package first: its names have an underscore, or none.
+    for each in sorted(own, key=lambda name: ("_" in name) != ("_" in cell.metric)):
+        if (found := derived_scores(cell, each)) is not None:
+            return found, ""
+    options = [*own, *(proxy_metrics(metric) if mini else ())]
+    name = next((each for each in options if each in cell.scores), "")
+    if not name:
+        raise NoCellError(" or ".join(options) or metric)
+    return cell.scores[name], f"{name} for {metric}"
+
+
 def derived_scores(cell: CellRows, metric: str) -> pd.Series | None:
     """A metric of `TEXT_SCORES` by sample, from the stored texts; None where they do not give it.
 
-    Raises `NoCellError`, saying what to do, for BERTScore where no encoder can be loaded.
+    Raises `NoCellError`, which says what to do, for BERTScore where no encoder can be loaded.
     """
-    score = TEXT_SCORES.get(metric)
     samples = cell.samples
-    if score is None or cell.metric not in OVERLAPS or not {"prediction", "reference"} <= set(samples):
+    if metric not in TEXT_SCORES or cell.metric not in OVERLAPS or not {"prediction", "reference"} <= set(samples):
         return None
-    shown = _CLEANED.get(cell.task, str)
     predictions, references = (samples[name].fillna("").astype(str) for name in ("prediction", "reference"))
-    values = [score(shown(said), meant) for said, meant in zip(predictions, references, strict=True)]
+    values = [text_score(metric, cell.task, *each) for each in zip(predictions, references, strict=True)]
     return pd.Series(values, samples.index, dtype=float)
 
 
-# What the task itself takes out before it scores.
+def text_score(metric: str, task: str, prediction: str, reference: str) -> float:
+    """A metric of `TEXT_SCORES` of one prediction, without what the task takes out before it scores."""
+    return TEXT_SCORES[metric](_CLEANED.get(task, str)(prediction), reference)
+
+
 _CLEANED: Mapping[str, Callable[[str], str]] = {Summary.name: without_marks}
 
 
@@ -87,7 +109,7 @@ def _bert_scores(encoder: BertScore, prediction: str, reference: str) -> BertSco
         return encoder.score(prediction, reference)
     except TaskError as absent:
         raise NoCellError(
-            f"BERTScore needs an encoder: {absent} The environment variable {ENCODER} names a folder or another one."
+            f"BERTScore (it needs an encoder: {absent} The environment variable {ENCODER} names a folder or another)"
         ) from absent
 
 

@@ -52,7 +52,7 @@ def test_every_claim_says_what_is_missing_where_there_are_no_rows(shown, tmp_pat
     code, text = shown("paper=keydiff", f"results_dir={tmp_path}")
     assert code == 0
     assert "There are no rows" in text
-    assert "keydiff: 0 reproduced, 0 not reproduced, 17 inconclusive, 8 not comparable" in text
+    assert "keydiff: 1 reproduced, 0 not reproduced, 0 inconclusive, 0 no contrast, 24 not comparable" in text
     assert all(f"KD-{number:02}" in text for number in range(1, 26))
     assert "Not measured: there are no rows of keydiff, h2o/keydiff" in text
 
@@ -63,11 +63,11 @@ def test_verdicts_come_from_the_rows_of_the_folder(shown, tmp_path):
         stored(tmp_path, policy, rng.random(80) < level)
     code, text = shown("paper=keydiff", f"results_dir={tmp_path}")
     assert code == 0
-    assert "keydiff: 1 reproduced, 0 not reproduced, 16 inconclusive, 8 not comparable" in text
+    assert "keydiff: 2 reproduced, 0 not reproduced, 0 inconclusive, 0 no contrast, 23 not comparable" in text
     assert "the testbed stands in for the papers' models" in text
-    assert "leans" in text
+    assert "Holds here: keydiff at 25% > sink at 25%" in text
     _, at_full_scale = shown("paper=keydiff", f"results_dir={tmp_path}", "scale=full")
-    assert "0 reproduced" in at_full_scale
+    assert "keydiff: 1 reproduced" in at_full_scale  # what is computed holds without rows
     assert "rows are of testbed, the paper's is" in at_full_scale
 
 

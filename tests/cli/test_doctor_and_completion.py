@@ -90,7 +90,7 @@ def completed(line: str) -> list[str]:
     ("line", "offered"),
     [
         ("kvreplica policy=caote_s", {"policy=caote_snapkv", "policy=caote_scissorhands"}),
-        ("kvreplica task=book_perplexity policy=keydiff bud", {"budget=", "budget_of="}),
+        ("kvreplica task=book_perplexity policy=keydiff bud", {"budget=", "budget_of=", "budget_slots="}),
         ("kvreplica policy.sch", {"policy.schedule."}),
     ],
 )

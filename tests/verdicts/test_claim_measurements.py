@@ -222,6 +222,10 @@ def test_scoring_is_what_a_block_costs_beyond_a_window_and_its_growth_is_against
     assert growth["1"].tolist() == [1.0]
 
 
+def test_the_mean_key_and_all_pairs_keep_the_same_keys():
+    assert claim_operations.kept_by_both() == {"keys that both keep": 1.0}
+
+
 # From a folder to verdicts.
 
 

@@ -84,7 +84,7 @@ def test_what_texts_do_not_give_is_none():
 
 def test_bertscore_without_an_encoder_says_what_it_needs(tmp_path, monkeypatch):
     monkeypatch.setenv(ENCODER, str(tmp_path / "nowhere"))
-    with pytest.raises(NoCellError, match=rf"^BERTScore needs an encoder: There is no folder .*nowhere.*{ENCODER}"):
+    with pytest.raises(NoCellError, match=rf"^BERTScore .it needs an encoder: There is no folder .*nowhere.*{ENCODER}"):
         derived_scores(cell(), "bertscore_f1")
 
 

@@ -19,10 +19,12 @@ class PrintedMetric(Protocol):
     """Which numbers of the paper: those of these tables that our rows would call so."""
 
     @property
-    def names(self) -> tuple[str, ...]: ...
+    def names(self) -> tuple[str, ...]:
+        """Metrics of our rows, the preferred first."""
 
     @property
-    def tables(self) -> tuple[str, ...]: ...
+    def tables(self) -> tuple[str, ...]:
+        """Names of the paper's tables."""
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from harness.papers.figures.figure_means import count_text, interval_width_text,
 from harness.papers.figures.marked_bars import draw_marked_bars
 from harness.papers.figures.matrix_panels import BAR, draw_colour_bar, draw_matrix
 from harness.papers.figures.panel_grid import PanelGrid
+from harness.papers.text_metrics import text_score
 from harness.report.labels import metric_title, ordered_budgets, ordered_policies, parse_budget
 from harness.report.looks import look_of, looks
-from tasks.metrics.overlap import self_bleu
 
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\")  # where two policies share a colour
 AVERAGE = "average"
@@ -146,7 +146,8 @@ def _own(rows: pd.DataFrame, measured: bool) -> pd.DataFrame:
     if measured or rows.empty:
         return rows[rows["metric"] == METRIC] if measured else rows
     once = rows.drop_duplicates(["cell_id", "sample_id"])
-    return once.assign(metric=METRIC, value=[self_bleu(text) for text in once["prediction"]])
+    values = [text_score(METRIC, task, said, "") for task, said in zip(once["task"], once["prediction"], strict=True)]
+    return once.assign(metric=METRIC, value=values)
 
 
 # Score and coverage against the eviction rate, one policy: K-VEC Figure 1.
