@@ -45,6 +45,11 @@ check: $(READY)  ## format check, lint and type check only
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# Tensors are allocated and freed at every step: glibc keeps their memory instead of returning it to the system.
+reproduce reproduce-% testbed: export MALLOC_TOP_PAD_ := 268435456
+reproduce reproduce-% testbed: export MALLOC_TRIM_THRESHOLD_ := 17179869184
+reproduce reproduce-% testbed: export MALLOC_MMAP_THRESHOLD_ := 4294967296
+
 SCALE  ?= mini
 # On the small model one-thread processes are faster than threads of one process; on GPUs there is one worker per GPU.
 WORKERS := $(if $(filter mini,$(SCALE)),launcher.workers=2)
@@ -94,10 +99,6 @@ bench: $(READY)  ## rates compared with the roof, a plain loop and the sum of ce
 efficiency: $(READY)  ## costs of the papers' methods on this machine, for their reports (5 minutes)
 	$(BIN)/python -m scripts.efficiency
 
-# Tensors are allocated and freed at every step: glibc keeps their memory instead of returning it to the system.
-testbed: export MALLOC_TOP_PAD_ := 268435456
-testbed: export MALLOC_TRIM_THRESHOLD_ := 17179869184
-testbed: export MALLOC_MMAP_THRESHOLD_ := 4294967296
 testbed: $(READY)  ## train the testbed from scratch (three hours; resumes); SMOKE=1: a tiny one (3 minutes)
 	$(BIN)/python -m scripts.train_testbed $(if $(SMOKE),--config-name smoke)
 

@@ -1,6 +1,6 @@
 """Writes conf/samples.yaml: how many samples each experiment runs at scale=mini (harness/papers/sample_plan.py).
 
-python -m scripts.plan_samples [--minutes 31] [--processes 2]
+python -m scripts.plan_samples [--minutes 33] [--processes 2]
 """
 
 from __future__ import annotations

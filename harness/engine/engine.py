@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 
 from harness.engine.attention.cache_rope import CacheRope
 from harness.engine.batch.batch import Batch
+from harness.engine.batch.evict import NAME as SLOT_ATTENTION
 from harness.engine.batch.evict import slots_enabled
 from harness.engine.batch.feed import Feed, Watcher
 from harness.engine.batch.group import Phase
@@ -111,12 +112,15 @@ class Engine:
         filtered = filter_prompts(self.model, rows)
         outcomes: dict[int, RequestOutput] = {}
         batching = ContinuousBatching(observe)
-        for start, stop in itertools.pairwise([0, *itertools.accumulate(waves or [len(rows)])]):
-            wave = [each.row for each in filtered[start:stop]]
-            for indices, batch, collector in self._read(wave, prompting, observe, NextLogits.of):
-                decoding = self.decode_batch(batch, [start + index for index in indices], collector.logits)
-                outcomes |= dict(batching.add(decoding, is_last=stop == len(rows)))
-        outcomes |= dict(batching.drain())
+        with slots_enabled(
+            self.model
+        ):  # rows that still wait after the last wave decode when no prompt is left to read
+            for start, stop in itertools.pairwise([0, *itertools.accumulate(waves or [len(rows)])]):
+                wave = [each.row for each in filtered[start:stop]]
+                for indices, batch, collector in self._read(wave, prompting, observe, NextLogits.of):
+                    decoding = self.decode_batch(batch, [start + index for index in indices], collector.logits)
+                    outcomes |= dict(batching.add(decoding, is_last=stop == len(rows)))
+            outcomes |= dict(batching.drain())
         return [each.with_both_passes(outcomes[index]) for index, each in enumerate(filtered)]
 
     @torch.inference_mode()
@@ -246,8 +250,11 @@ class Engine:
     def _forward(self, batch: Batch, feed: Feed, phase: Phase, logits_to_keep: int | None) -> Tensor:
         """One pass over all layers, evictions included. Returns logits (R, m or logits_to_keep, vocabulary).
 
-        ``logits_to_keep=None`` skips the output head: (R, 0, vocabulary).
+        ``logits_to_keep=None`` skips the output head: (R, 0, vocabulary). Raises `EngineError` outside of
+        `slots_enabled`, where the model would attend to everything and evict nothing.
         """
+        if self.model.config._attn_implementation != SLOT_ATTENTION:
+            raise EngineError("A pass was begun while the model attends by itself: enter slots_enabled(model) first.")
         batch.begin(feed, phase)
         compute = partial(self._compute, batch, logits_to_keep)
         logits = compute() if self.graphs is None else self.graphs.run(batch, logits_to_keep, compute)

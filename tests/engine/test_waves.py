@@ -85,6 +85,15 @@ def test_rows_that_wait_are_not_mistaken_for_others_once_their_widest_has_left(m
     assert Engine(model).generate(rows, BLOCKED, waves=[4, 4, 4]) == [by_itself(model, row, BLOCKED) for row in rows]
 
 
+@pytest.mark.parametrize("name", ["keydiff", "random", "oracle", "dense"])
+def test_rows_that_wait_until_the_end_evict_until_the_end(model, name):
+    """The first wave waits for others like it, and none comes: it decodes when no prompt is left to read."""
+    waiting = DENSE if name == "dense" else policy(name)
+    rows = [Request(prompt(48, n), waiting, 0 if name == "dense" else 40, 14) for n in range(4)]
+    rows += [Request(prompt(20, n), policy("h2o"), 12, 2) for n in range(4, 8)]
+    assert Engine(model).generate(rows, ONCE, waves=[4, 4]) == [by_itself(model, row, ONCE) for row in rows]
+
+
 def passes(model, monkeypatch, rows, waves):
     """Rows in each decode pass, the waiting ones included."""
     widths = []
