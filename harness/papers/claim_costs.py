@@ -108,9 +108,13 @@ def _by_case(
     parts = {name: costs.cases(name) for name in methods}
     if len({len(each) for each in parts.values()}) > 1:
         raise NoCellError(f"the same sizes of {', '.join(methods)} in the costs {ITEMS[costs.paper]}")
-    return {
-        name: pd.concat({f"case {i}": measure(part) for i, part in enumerate(each)}) for name, each in parts.items()
-    }
+    return {name: _side_by_side([measure(part) for part in each]) for name, each in parts.items()}
+
+
+def _side_by_side(cases: Sequence[pd.Series]) -> pd.Series:
+    """One series of all cases, by names of a case and a round."""
+    named = [each.set_axis([f"case {i}, round {number}" for number in each.index]) for i, each in enumerate(cases)]
+    return pd.concat(named)
 
 
 QUANTITIES: Mapping[str, Callable[[StoredCosts, Sequence[str]], dict[str, pd.Series]]] = {
