@@ -114,7 +114,8 @@ def _by_case(
 def _side_by_side(cases: Sequence[pd.Series]) -> pd.Series:
     """One series of all cases, by names of a case and a round."""
     named = [each.set_axis([f"case {i}, round {number}" for number in each.index]) for i, each in enumerate(cases)]
-    return pd.concat(named)
+    together: pd.Series = pd.concat(named)
+    return together
 
 
 QUANTITIES: Mapping[str, Callable[[StoredCosts, Sequence[str]], dict[str, pd.Series]]] = {
