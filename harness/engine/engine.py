@@ -112,9 +112,7 @@ class Engine:
         filtered = filter_prompts(self.model, rows)
         outcomes: dict[int, RequestOutput] = {}
         batching = ContinuousBatching(observe)
-        with slots_enabled(
-            self.model
-        ):  # rows that still wait after the last wave decode when no prompt is left to read
+        with slots_enabled(self.model):
             for start, stop in itertools.pairwise([0, *itertools.accumulate(waves or [len(rows)])]):
                 wave = [each.row for each in filtered[start:stop]]
                 for indices, batch, collector in self._read(wave, prompting, observe, NextLogits.of):
@@ -133,9 +131,10 @@ class Engine:
         """
         self._refuse(rows, prompting)
         outcomes: dict[int, RequestOutput] = {}
-        for indices, batch, collector in self._read(rows, prompting, observe, TokenLosses.of):
-            for index, ledger, nll in zip(indices, self.ledgers(batch), collector.nll(), strict=True):
-                outcomes[index] = RequestOutput(ledger, nll=nll)
+        with slots_enabled(self.model):
+            for indices, batch, collector in self._read(rows, prompting, observe, TokenLosses.of):
+                for index, ledger, nll in zip(indices, self.ledgers(batch), collector.nll(), strict=True):
+                    outcomes[index] = RequestOutput(ledger, nll=nll)
         return [outcomes[index] for index in range(len(rows))]
 
     def new_batch(self, rows: Sequence[Request], prompting: Prompting) -> Batch:
@@ -191,18 +190,20 @@ class Engine:
         observe: Observer,
         new_collector: Callable[[int], Collector],
     ) -> Iterator[tuple[Sequence[int], Batch, Collector]]:
-        """Batches whose prompts are read, with the caller's indices of their rows and the collected logits."""
+        """Batches whose prompts are read, with the caller's indices of their rows and the collected logits.
+
+        The caller enters `slots_enabled`: what a generator enters is left before the caller has decoded all rows.
+        """
         plan = plan_sharing(rows, prompting) if self.share_prompts else SharingPlan.by_policy(rows)
-        with slots_enabled(self.model):
-            futures = self.look_ahead(rows, prompting)
-            for indices in plan.alone:
-                batch = self.new_batch([rows[index] for index in indices], prompting)
-                futures.attach_to(batch)
-                collector = new_collector(len(indices))
-                self.read_prompts(batch, collector, observe)
-                yield indices, batch, collector
-            for group in plan.prefix_groups:
-                yield from self._read_prefix_group(group, rows, prompting, futures, observe, new_collector)
+        futures = self.look_ahead(rows, prompting)
+        for indices in plan.alone:
+            batch = self.new_batch([rows[index] for index in indices], prompting)
+            futures.attach_to(batch)
+            collector = new_collector(len(indices))
+            self.read_prompts(batch, collector, observe)
+            yield indices, batch, collector
+        for group in plan.prefix_groups:
+            yield from self._read_prefix_group(group, rows, prompting, futures, observe, new_collector)
 
     def _read_prefix_group(
         self, group: PrefixGroup, rows: Sequence[Request], prompting: Prompting, futures: DenseFutures,

@@ -41,10 +41,10 @@ def paper_scores(cell: CellRows, metric: str, mini: bool) -> tuple[pd.Series, st
     for each in sorted(own, key=lambda name: ("_" in name) != ("_" in cell.metric)):
         if (found := derived_scores(cell, each)) is not None:
             return found, ""
-    options = [*own, *(proxy_metrics(metric) if mini else ())]
-    name = next((each for each in options if each in cell.scores), "")
+    proxies = proxy_metrics(metric) if mini else ()
+    name = next((each for each in proxies if each in cell.scores), "")
     if not name:
-        raise NoCellError(" or ".join(options) or metric)
+        raise NoCellError(" or ".join([*own, *proxies]) or metric)
     return cell.scores[name], f"{name} for {metric}"
 
 

@@ -205,7 +205,7 @@ CLAIM_COLUMNS = (
     TableColumn("verdict"),
     TableColumn("weakest case", "95 % interval", number=True),
     TableColumn("samples", "paired", number=True),
-    TableColumn("would settle it", "samples", number=True),
+    TableColumn("would decide it", "samples", number=True),
     TableColumn("what was found"),
 )
 TONES = {"reproduced": "better", "not reproduced": "worse", "inconclusive": "open", "not comparable": "apart"}
