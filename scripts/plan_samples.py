@@ -1,41 +1,65 @@
 """Writes conf/samples.yaml: how many samples each experiment runs at scale=mini (harness/papers/sample_plan.py).
 
-python -m scripts.plan_samples [--minutes 33] [--processes 2]
+python -m scripts.plan_samples [--pilot results/reference] [--minutes 31.5] [--processes 2]
+
+With ``--pilot`` conf/pilot.csv is made first, from the rows of a finished sweep of another seed.
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
+from harness import load_rows
 from harness.config.experiments import CONF
 from harness.console import say
+from harness.papers.claim_pilot import pilot_of, stored_pilot, write_pilot
 from harness.papers.sample_plan import MINUTES, PROCESSES, SamplePlan, sample_plan
 
 FILE = CONF / "samples.yaml"
 HEAD = """\
-# Samples per cell of each experiment where neither the command line nor its grid gives a limit.
-# Written by `python -m scripts.plan_samples`: the smallest effect of interest is {effect:.2f} standard deviations
-# of a claim's paired differences, and the sweep of all papers takes {minutes:.0f} minutes of {processes} processes.
-# Beside each number: the claim that sets it, and the effect that so many samples see in 80 of 100 sweeps.
+# Samples per cell of each experiment where neither the command line nor its grid gives a limit, and their seed.
+# Written by `python -m scripts.plan_samples` from conf/pilot.csv, the same papers with the samples of seed 0:
+# {minutes:.0f} minutes of {processes} processes, of which {expected:.0f} claims about rows are expected to be decided.
+# A cell has the greatest number of the rules that are about it, at least `fewest`. Beside each rule: its claims.
 """
 
 
 def text(plan: SamplePlan, processes: int) -> str:
     """The file."""
+    planned = plan.samples()
+    reasons = {
+        (item, number): ", ".join(demand.claim.id for demand in group.demands)
+        for item in planned.rules
+        for number, (group, _) in enumerate(own for own in plan.bought if item in own[0].experiments)
+    }
+    lines = ["mini:", f"  seed: {planned.seed}", f"  fewest: {planned.fewest}", "  items:"]
+    for item, rules in planned.rules.items():
+        lines.append(f"    {item}:{'' if rules else ' []'}")
+        for number, rule in enumerate(rules):
+            where = "".join(
+                f", {key}: [{', '.join(values)}]"
+                for key, values in (("tasks", rule.tasks), ("policies", rule.policies), ("budgets", rule.budgets))
+                if values
+            )
+            lines.append(f"      - {{samples: {rule.samples}{where}}}  # {reasons[item, number]}")
     spent = plan.seconds / 60 / processes
-    lines = [f"  {name}: {count}  # {plan.reasons[name]}" for name, count in plan.samples.items()]
-    return HEAD.format(effect=plan.effect, minutes=spent, processes=processes) + "\n".join(["mini:", *lines, ""])
+    return HEAD.format(minutes=spent, processes=processes, expected=plan.expected) + "\n".join([*lines, ""])
 
 
 def main() -> None:
     """Plan, write, and say what was written."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pilot", type=Path, help="a results folder, of which conf/pilot.csv is made")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="that the sweep of all papers may take")
     parser.add_argument("--processes", type=int, default=PROCESSES, help="that it runs with")
     given = parser.parse_args()
+    if given.pilot:
+        write_pilot(pilot_of(load_rows(given.pilot)))
+        stored_pilot.cache_clear()
     plan = sample_plan(given.minutes, given.processes)
     FILE.write_text(text(plan, given.processes))
-    say(f"{FILE.name}: {plan.effect:.2f} standard deviations in {plan.seconds / 60 / given.processes:.0f} minutes")
+    say(f"{FILE.name}: {plan.expected:.0f} claims in {plan.seconds / 60 / given.processes:.0f} minutes")
 
 
 if __name__ == "__main__":

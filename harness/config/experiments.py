@@ -8,9 +8,9 @@ An experiment ``conf/exp/<paper>/<item>.yaml`` lists its cells for each scale as
         mini: [{task: mini_suite, policy: [keydiff, keydiff/median], budget: keydiff_shares}]
 
 A grid is the product of its lists. The grids of an item add up; ``<paper>/all`` merges the items of a paper by name. A
-value that names a set of ``conf/sets.yaml`` for its setting stands for the members of that set. A grid without
-``limit`` takes the number of samples of its item from ``conf/samples.yaml``, at the scales that this file has;
-elsewhere it runs all samples.
+value that names a set of ``conf/sets.yaml`` for its setting stands for the members of that set. At the scales that
+``conf/samples.yaml`` has, points take their seed from it, and their number of samples where their grid has no
+``limit``; elsewhere they run all samples.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -66,11 +67,56 @@ def named_sets() -> Mapping[str, Mapping[str, list[Any]]]:
     return found
 
 
+@dataclass(frozen=True)
+class SampleRule:
+    """So many samples of a cell at least, with these tasks, policies and budgets, named as in grids (empty for any)."""
+
+    samples: int
+    tasks: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
+    budgets: tuple[str, ...] = ()
+
+    def holds_for(self, point: Point) -> bool:
+        """Whether it is about this point."""
+        policy = point.get("policy.name", point["policy"])
+        asked = (self.tasks, point["task"]), (self.policies, policy), (self.budgets, point.get("budget"))
+        return all(not names or str(own) in names for names, own in asked)
+
+
+@dataclass(frozen=True)
+class PlannedSamples:
+    """The samples of one scale in ``conf/samples.yaml``: their seed, the fewest of a cell, and rules by item."""
+
+    seed: int
+    fewest: int
+    rules: Mapping[str, tuple[SampleRule, ...]]
+
+    def of(self, item: str, point: Point) -> int:
+        """Samples of the cell of a point. Raises `UserError` for an item that the file does not have."""
+        if item not in self.rules:
+            raise UserError(
+                f"Experiment {item} has no number of samples at this scale: write limit into its grids, or let "
+                "'python -m scripts.plan_samples' write it into conf/samples.yaml."
+            )
+        return max([self.fewest, *(rule.samples for rule in self.rules[item] if rule.holds_for(point))])
+
+
 @cache
-def planned_samples() -> Mapping[str, Mapping[str, int]]:
-    """By scale and item, the samples per cell of ``conf/samples.yaml``."""
-    found: dict[str, dict[str, int]] = OmegaConf.to_container(OmegaConf.load(CONF / "samples.yaml"))  # type: ignore[assignment]
-    return found
+def planned_samples() -> Mapping[str, PlannedSamples]:
+    """``conf/samples.yaml`` by scale."""
+    written: Any = OmegaConf.to_container(OmegaConf.load(CONF / "samples.yaml"))
+    return {
+        scale: PlannedSamples(
+            own["seed"], own["fewest"], {item: tuple(map(_sample_rule, rules)) for item, rules in own["items"].items()}
+        )
+        for scale, own in written.items()
+    }
+
+
+def _sample_rule(written: Mapping[str, Any]) -> SampleRule:
+    return SampleRule(
+        written["samples"], *(tuple(map(str, written.get(key, ()))) for key in ("tasks", "policies", "budgets"))
+    )
 
 
 def grid_points(grids: Grids, scale: str) -> list[Point]:
@@ -83,27 +129,22 @@ def grid_points(grids: Grids, scale: str) -> list[Point]:
 
 def limited_points(grids: Grids, scale: str) -> list[Point]:
     """The points of `grid_points` with their numbers of samples. Raises `UserError` also where an item has none."""
-    return _unique(_limited(item, point, scale) for item, point in _item_points(grids, scale))
-
-
-def _limited(item: str, point: Point, scale: str) -> Point:
     planned = planned_samples().get(scale)
-    if planned is None or "limit" in point:
-        return point
-    if item not in planned:
-        raise UserError(
-            f"Experiment {item} has no number of samples at scale={scale}: write limit into its grids, or let "
-            "'python -m scripts.plan_samples' write it into conf/samples.yaml."
-        )
-    return {**point, "limit": planned[item]}
+    return _unique(
+        point if planned is None or "limit" in point else {**point, "limit": planned.of(item, point)}
+        for item, point in _item_points(grids, scale)
+    )
 
 
 def _item_points(grids: Grids, scale: str) -> list[tuple[str, Point]]:
-    """The points of each item, with its name."""
+    """The points of each item, with its name and the seed of the scale's planned samples."""
     for item, by_scale in grids.items():
         if scale not in by_scale:
             raise UserError(f"Experiment {item} has no grids for scale={scale}: choose one of {', '.join(by_scale)}.")
-    found = [(item, point) for item, own in grids.items() for grid in own[scale] for point in _crossed(grid)]
+    seed = {"seed": planned_samples()[scale].seed} if scale in planned_samples() else {}
+    found = [
+        (item, {**seed, **point}) for item, own in grids.items() for grid in own[scale] for point in _crossed(grid)
+    ]
     if not found:
         raise UserError(
             f"{', '.join(grids)} at scale={scale} has no cells to run: the head of its file in conf/exp/ says what "

@@ -244,19 +244,21 @@ def _retains(comparison: Comparison, columns: ScoreColumns, group: tuple[int, ..
 
 
 def _ratio_of_means(comparison: Comparison, columns: ScoreColumns, group: tuple[int, ...]) -> Iterator[ClaimCase]:
+    """The mean over budgets of a / b, tested as r / (1 + r): where b scores next to nothing r has no bound."""
     pairs = list(_column_pairs(comparison, columns))
     if not pairs:
         return
 
-    def mean_ratio(scores: Scores) -> Floats:
+    def bounded_ratio(scores: Scores) -> Floats:
         means = _mean(scores, group)
-        return np.asarray(np.mean([_ratio(means[..., a], means[..., b]) for a, b in pairs], axis=0))
+        ratio = np.mean([_ratio(means[..., a], means[..., b]) for a, b in pairs], axis=0)
+        return np.asarray(ratio / (1 + ratio))
 
     title = f"mean of {columns.names[pairs[0][0]]} / {columns.names[pairs[0][1]]} and the other budgets"
-    low, high = comparison.low, comparison.high
+    low, high = (bound / (1 + bound) for bound in (comparison.low, comparison.high))
     used = tuple(each for pair in pairs for each in pair)
-    yield ClaimCase(f"{title} > {low:g}", lambda scores: mean_ratio(scores) - low, group, used)
-    yield ClaimCase(f"{title} < {high:g}", lambda scores: high - mean_ratio(scores), group, used)
+    yield ClaimCase(f"{title} > {comparison.low:g}", lambda scores: bounded_ratio(scores) - low, group, used)
+    yield ClaimCase(f"{title} < {comparison.high:g}", lambda scores: high - bounded_ratio(scores), group, used)
 
 
 def _steadier(comparison: Comparison, columns: ScoreColumns, group: tuple[int, ...]) -> Iterator[ClaimCase]:

@@ -113,7 +113,7 @@ def _shape(
     if comparison.column not in ("", "coverage"):
         return None
     labels = [each for task in comparison.task for each in task_labels(claim.paper, task)]
-    run = {label for name in experiments for point in points[name] if (label := _label(str(point["task"])))}
+    run = {label for name in experiments for point in points[name] if (label := task_label(str(point["task"])))}
     tasks = published.proxy_tasks(labels, run, claim.paper)
     if not tasks:
         return None
@@ -139,7 +139,7 @@ def _shape(
     return found, (differing / len(known) if comparison.per == "task" else differing) / parts
 
 
-def _label(option: str) -> str:
+def task_label(option: str) -> str:
     """The label of a task from its file in conf/task: the one of the spreads that begins it; empty for another."""
     known = mini_estimates()["spread"]
     return max((each for each in known if option == each or option.startswith(f"{each}/")), key=len, default="")

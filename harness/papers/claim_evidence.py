@@ -9,7 +9,7 @@ from typing import Protocol
 import pandas as pd
 
 from harness.papers import published
-from harness.papers.cell_index import CellIndex, CellQuery, NoCellError
+from harness.papers.cell_index import CellIndex, CellQuery, CellRows, NoCellError
 from harness.papers.claim_cases import ClaimCase, ScoreColumns, claim_cases
 from harness.papers.claim_ledger import Claim, Comparison
 from harness.papers.claim_lookup import (
@@ -32,9 +32,13 @@ from harness.papers.published import TESTBED, our_model, presets, row_metrics
 
 @dataclass
 class ClaimEvidence(LookupNotes):
-    """The results of a claim's cases. ``flat``: where nothing can differ, and why ("few_shot: all at 1.00")."""
+    """The results of a claim's cases. ``flat``: where nothing can differ, and why ("few_shot: all at 1.00").
+
+    ``cells``: of each result of rows, those that it compares.
+    """
 
     results: list[ClaimResult] = field(default_factory=list)
+    cells: list[list[CellRows]] = field(default_factory=list)
     flat: list[str] = field(default_factory=list)
     models: list[str] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)  # models of the claim without rows
@@ -120,7 +124,9 @@ def _collect_beside(
     at = {(each, each.budget): list(own).index(each.method) for each in comparison.methods()}
     columns = ScoreColumns(at, list(own), [stratum.name])
     cases = claim_cases(alone, columns)
-    out.results.extend(_exact_results(cases, stratum) if found.exact else claim_results(cases, [stratum], level, False))
+    results = _exact_results(cases, stratum) if found.exact else claim_results(cases, [stratum], level, False)
+    out.results.extend(results)
+    out.cells.extend([] for _ in results)
 
 
 def _collect_for_model(
@@ -154,10 +160,40 @@ def _collect_for_model(
     columns = ScoreColumns(at, cell_titles(list(found)), [each.name for each in strata])
     names = {each for metric in comparison.metric for each in row_metrics(metric)}
     bounded = not comparison.column and "nll" not in names
-    cases = _cases_with_contrast(claim_cases(comparison, columns), list(found.values()), columns, bounded, out)
-    if decided := claim_results(cases, strata, level, bounded):
+    cells = list(found.values())
+    cases = _cases_with_contrast(claim_cases(comparison, columns), cells, columns, bounded, out)
+    used = [_cells_of(case, cells, bool(comparison.split)) for case in cases]
+    for places in _with_the_same_samples(used):
+        same = [cases[place] for place in places]
+        needed = sorted({column for case in same for column in case.columns})
+        decided = claim_results(same, build_strata(comparison, cells, measured, needed), level, bounded)
         out.results.extend(decided)
+        out.cells.extend(used[place] for place in places)
+    if cases:
         out.models.extend([] if name in out.models else [name])
+
+
+def _cells_of(case: ClaimCase, cells: Sequence[list[ClaimMeasurement]], split: bool) -> list[CellRows]:
+    """The cells that a case compares, on the tasks that it is about; ``split``: strata are parts of the only task."""
+    return [each.cell for column in case.columns for each in (cells[column] if split else _of(case, cells[column]))]
+
+
+def _of(case: ClaimCase, tasks: list[ClaimMeasurement]) -> list[ClaimMeasurement]:
+    return [tasks[stratum] for stratum in case.strata]
+
+
+def _with_the_same_samples(used: Sequence[list[CellRows]]) -> list[list[int]]:
+    """Cases in groups, by the cells of each: one is tested on all samples that its own cells share.
+
+    Some cells have more samples than others. They are the first ones of a task, so equal numbers are the same samples.
+    """
+    groups: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    for place, own in enumerate(used):
+        fewest: dict[str, int] = {}
+        for cell in own:
+            fewest[cell.task] = min(len(cell.samples), fewest.get(cell.task, len(cell.samples)))
+        groups.setdefault(tuple(sorted(fewest.items())), []).append(place)
+    return list(groups.values())
 
 
 def _open_tasks(
@@ -170,11 +206,11 @@ def _open_tasks(
     for task in tasks:
         try:
             cell = index.find(CellQuery(("dense",)), name, task, exact_blocks=False)
-            scores = next(iter(measure_cell(comparison, cell, f"dense on {task}", mini).values.values()))
+            metric, scores = next(iter(measure_cell(comparison, cell, f"dense on {task}", mini).values.items()))
         except NoCellError:
             kept.append(task)  # without dense nothing can be said of the task; the comparison itself may still stand
             continue
-        gate = dense_gate(cell, scores)
+        gate = dense_gate(cell, scores, metric)
         if gate.is_open:
             kept.append(task)
         else:

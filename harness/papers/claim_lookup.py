@@ -169,12 +169,16 @@ def measure_cell(comparison: Comparison, cell: CellRows, what: str, mini: bool) 
 
 
 def build_strata(
-    comparison: Comparison, cells: Sequence[list[ClaimMeasurement]], tasks: Sequence[str]
+    comparison: Comparison,
+    cells: Sequence[list[ClaimMeasurement]],
+    tasks: Sequence[str],
+    needed: Sequence[int] | None = None,
 ) -> list[Stratum]:
-    """One stratum per task, or per value of the axis ``split``."""
+    """One stratum per task, or per value of the axis ``split``; of the samples of all cells, or the ``needed`` ones."""
+    places = range(len(cells)) if needed is None else needed
     out = []
     for i, task in enumerate(tasks):
-        one = cells[0][i].cell.samples
+        one = cells[places[0]][i].cell.samples
         for axis, value in comparison.only.items():
             one = one[one[f"axis_{axis}"] == value]
         values = [cell[i].values for cell in cells]
@@ -183,7 +187,9 @@ def build_strata(
         groups: Iterable[tuple[str, pd.Index]] = [(task, one.index)]
         if comparison.split:
             groups = [(f"{comparison.split}={v}", part.index) for v, part in one.groupby(f"axis_{comparison.split}")]
-        out += [build_stratum(title, values, weights.loc[own], one.loc[own, "document"]) for title, own in groups]
+        out += [
+            build_stratum(title, values, weights.loc[own], one.loc[own, "document"], needed) for title, own in groups
+        ]
     return out
 
 

@@ -45,13 +45,13 @@ class DenseGate:
         return f"dense {short(self.score)}, at the floor{floor}"
 
 
-def dense_gate(dense: CellRows, scores: pd.Series, floor: float | None = None) -> DenseGate:
-    """The gate of the task of this dense cell; ``scores``: by sample. ``floor`` None takes that of the task."""
+def dense_gate(dense: CellRows, scores: pd.Series, metric: str = "") -> DenseGate:
+    """The gate of the task of this dense cell; ``scores``: by sample, in ``metric`` (empty for the task's own)."""
     weights = dense.samples["weight"].astype(float).loc[scores.index]
     found = mean_interval(scores.to_numpy(float), dense.clusters.loc[scores.index].to_numpy(str), weights.to_numpy())
     # One cluster has no interval: its mean alone has to do.
     low = found.low if np.isfinite(found.low) else found.mean
-    return DenseGate(dense.task, found.mean, low, floor_of(dense.task) if floor is None else floor)
+    return DenseGate(dense.task, found.mean, low, floor_of(dense.task, metric))
 
 
 def tied_at_an_end(cells: Sequence[pd.Series]) -> str:
@@ -71,8 +71,13 @@ def nothing_evicted(cells: Sequence[CellRows]) -> bool:
     )
 
 
-def floor_of(task: str) -> float:
-    """The score on a task of an answer by chance or without the text; that of the longest label that begins its own."""
+def floor_of(task: str, metric: str = "") -> float:
+    """The score on a task of an answer by chance or without the text; that of the longest label that begins its own.
+
+    A metric that has a floor of its own (Self-BLEU looks at no reference) has it on every task.
+    """
+    if metric in _floors():
+        return float(_floors()[metric])
     known = [label for label in _floors() if task == label or task.startswith(f"{label}/")]
     return float(_floors()[max(known, key=len)]) if known else 0.0
 

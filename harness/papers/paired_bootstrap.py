@@ -38,16 +38,21 @@ class Stratum:
 
 
 def build_stratum(
-    name: str, cells: Sequence[Mapping[str, pd.Series]], weights: pd.Series, documents: pd.Series
+    name: str,
+    cells: Sequence[Mapping[str, pd.Series]],
+    weights: pd.Series,
+    documents: pd.Series,
+    needed: Sequence[int] | None = None,
 ) -> Stratum:
-    """Pair the cells by sample: only samples that all of them have count.
+    """Pair the cells by sample: only samples that all of them have count, or all of the ``needed`` ones (places).
 
     ``cells`` are, for each cell, its metrics as series by ``sample_id``; ``weights`` and ``documents`` are series of
-    the first cell. A sample without a document is its own cluster. Raises ValueError where no sample is common.
+    a cell that has them all. Cells that are not needed score 0 where they have no row. A sample without a document is
+    its own cluster. Raises ValueError where no sample is common.
     """
     common = weights.index
-    for cell in cells:
-        for series in cell.values():
+    for place in range(len(cells)) if needed is None else needed:
+        for series in cells[place].values():
             common = common.intersection(series.index)
     if common.empty:
         raise ValueError(f"No sample of {name} is common to all cells.")
@@ -56,7 +61,11 @@ def build_stratum(
     groups = np.where(named == "", "sample " + common.astype(str), "document " + named)
     _, index = np.unique(groups, return_inverse=True)
     values = np.stack(
-        [np.stack([series.loc[common].to_numpy(float) for series in cell.values()], 1) for cell in cells], 1
+        [
+            np.stack([series.reindex(common, fill_value=0.0).to_numpy(float) for series in cell.values()], 1)
+            for cell in cells
+        ],
+        1,
     )
     totals = np.zeros((index.max() + 1, *values.shape[1:]))
     np.add.at(totals, index, values * mass[:, None, None])

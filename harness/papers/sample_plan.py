@@ -1,24 +1,28 @@
 """How many samples each experiment gets, from the effects that its claims want to see and the time there is.
 
-The papers' own effects, a point of 49, would need tens of thousands of samples. So one smallest effect of interest is
-found such that the sweep of all papers fits into the time allowed: a claim that wants a smaller effect gets the samples
-for this one, and is named with the number that it would need. ``conf/samples.yaml`` keeps the outcome.
+The papers' own effects, a point of 49, would need tens of thousands of samples, so not every claim can be decided. The
+pilot (`harness.papers.claim_pilot`) says how clearly each claim leans; time is spent where it decides most. What a
+claim wants, sees and would need stands in `make plan-<paper>`; ``conf/samples.yaml`` keeps the outcome.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from harness.papers.claim_demands import ClaimDemand, claim_demands
+import numpy as np
+
+from harness.config.experiments import PlannedSamples, SampleRule
+from harness.papers.claim_demands import ClaimDemand, claim_demands, task_label
+from harness.papers.claim_pilot import ClaimPilot, stored_pilot
 from harness.papers.claim_power import detected_effect, samples_for_power
 from harness.papers.published import PAPERS
-from harness.papers.sweep_cost import experiment_points, sweep_seconds
+from harness.papers.sweep_cost import SweepCost, experiment_points
 
-FEWEST, MOST, STEP = 10, 120, 5  # samples per cell
-MINUTES, PROCESSES = 33.0, 2  # of the sweep over all papers
-BOUNDS = 0.05, 10.0  # standard deviations among which the smallest effect of interest is looked for
+FEWEST, MOST, STEP = 10, 240, 5  # samples per cell
+MINUTES, PROCESSES = 31.5, 2  # of the sweep over all papers
+SMALLEST = 1.0  # effect of interest of a claim without a pilot, in standard deviations of its paired differences
+SEED = 1  # of the samples; those of the pilot have 0
 
 
 @dataclass(frozen=True)
@@ -37,78 +41,110 @@ class ClaimSamples:
 
 @dataclass(frozen=True)
 class SamplePlan:
-    """Samples per cell by experiment, and in words the claim that sets them.
+    """Samples by claim, with those that share its cells; the others have the fewest.
 
-    ``effect``: the smallest effect of interest, in standard deviations of a claim's paired differences. ``seconds``: of
-    one process.
+    ``expected``: claims about rows that the pilot expects to be decided; ``seconds``: of one process.
     """
 
-    effect: float
-    samples: Mapping[str, int]
-    reasons: Mapping[str, str]
+    bought: Sequence[tuple[ClaimCells, int]]
+    expected: float
     seconds: float
+
+    def samples(self, scale: str = "mini") -> PlannedSamples:
+        """As ``conf/samples.yaml`` says it."""
+        items = experiment_points(scale)
+        rules: dict[str, list[SampleRule]] = {item: [] for item in items}
+        for group, count in self.bought:
+            for item in group.experiments:
+                rules[item].append(replace(group.cells, samples=count))
+        return PlannedSamples(SEED, FEWEST, {item: tuple(own) for item, own in rules.items()})
+
+
+@dataclass(frozen=True)
+class ClaimCells:
+    """Claims that the same cells decide: those of some experiments that ``cells``, a rule of any number, is about."""
+
+    demands: tuple[ClaimDemand, ...]
+    experiments: tuple[str, ...]
+    cells: SampleRule
+
+    def chance(self, samples: int, pilot: Mapping[str, ClaimPilot]) -> float:
+        """How many of them so many samples are expected to decide."""
+        return sum(_chance(each, samples, pilot.get(each.claim.id)) for each in self.demands)
+
+
+def _chance(demand: ClaimDemand, samples: int, pilot: ClaimPilot | None) -> float:
+    """Without a pilot: 1 where there are the samples for its own effect, or the smallest one where that is greater."""
+    return float(samples >= unseen_samples(demand)) if pilot is None else pilot.chance(samples, demand.alpha)
+
+
+def unseen_samples(demand: ClaimDemand) -> int:
+    """Samples that show a claim's effect without knowing anything of ours, or `SMALLEST` where that is greater."""
+    effect = max(demand.wanted.value, SMALLEST * demand.widest)
+    found = samples_for_power(demand.seeing(effect), demand.alpha) or MOST
+    return min(MOST, max(FEWEST, STEP * -(-max(found, demand.floor) // STEP)))
 
 
 def sample_plan(minutes: float = MINUTES, processes: int = PROCESSES, scale: str = "mini") -> SamplePlan:
-    """The plan for the experiments of all papers within the time that is allowed.
+    """The plan for the experiments of all papers that decides most claims within the time that is allowed.
 
-    The smallest effect of interest is one for all claims, in standard deviations of their own paired differences: a
-    mean over seven tasks has smaller differences than one task, and a smaller spread. It is that of a claim whose cells
-    cost the average; n samples see an effect that goes with 1 / √n, and the sum of all claims' variances under a given
-    cost is smallest where n goes with 1 / √cost (Neyman 1934, JRSS 97, on allocation): cheap claims get more.
+    Greedy: of all claims and numbers of samples the one is bought that adds the most expected decisions per second,
+    until no other fits. Cells that were bought for one claim are free for the next.
     """
-    points = experiment_points(scale)
-    demands = [each for paper in PAPERS for each in claim_demands(paper, scale)]
-    costs = {each: sweep_seconds({n: points[n] for n in each}, dict.fromkeys(each, 1)) for each in _groups(demands)}
-    average = math.exp(sum(math.log(costs[each.experiments]) for each in demands) / len(demands))
-
-    def plan(effect: float) -> dict[str, tuple[int, ClaimDemand | None]]:
-        """By experiment its samples, and the claim that asks for them."""
-        found: dict[str, tuple[int, ClaimDemand | None]] = dict.fromkeys(points, (FEWEST, None))
-        for each in demands:
-            own = claim_samples(each, effect * (costs[each.experiments] / average) ** 0.25)
-            for name in each.experiments:
-                if own > found[name][0] or found[name][1] is None:
-                    found[name] = own, each
-        return found
-
-    def seconds(found: Mapping[str, tuple[int, ClaimDemand | None]]) -> float:
-        return sweep_seconds(points, {name: samples for name, (samples, _) in found.items()})
-
-    low, high = BOUNDS
-    while high / low > 1.005:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if seconds(plan(middle)) <= 60 * minutes * processes else (middle, high)
-    found = plan(high)
+    pilot, cost = stored_pilot(), SweepCost(experiment_points(scale))
+    groups = claim_cells(scale, pilot)
+    cells = [
+        cost.cells({name: [p for p in cost.points[name] if g.cells.holds_for(p)] for name in g.experiments})
+        for g in groups
+    ]
+    numbers = np.arange(FEWEST, MOST + 1, STEP)
+    chances = np.array([[group.chance(int(n), pilot) for n in numbers] for group in groups])  # (groups, numbers)
+    at = cost.samples_of_grids(FEWEST)  # of each cell
+    bought = np.zeros(len(groups), dtype=int)  # places in numbers
+    left = 60 * minutes * processes - cost.seconds(at)
+    while True:
+        price = np.stack([cost.extra_seconds(own, at, numbers) for own in cells])
+        gain = chances - chances[np.arange(len(groups)), bought][:, None]
+        rate = np.where((price <= left) & (gain > 1e-6), gain / np.maximum(price, 1e-3), 0.0)
+        if not rate.max() > 0:
+            break
+        group, number = divmod(int(rate.argmax()), len(numbers))
+        left -= float(price[group, number])
+        bought[group] = number
+        at = cost.raised(cells[group], at, int(numbers[number]))
     return SamplePlan(
-        high,
-        {name: samples for name, (samples, _) in found.items()},
-        {name: _reason(samples, demand) for name, (samples, demand) in found.items()},
-        seconds(found),
+        [(group, int(numbers[own])) for group, own in zip(groups, bought, strict=True) if own],
+        float(chances[np.arange(len(groups)), bought].sum()),
+        60 * minutes * processes - left,
     )
 
 
-def _reason(samples: int, demand: ClaimDemand | None) -> str:
-    if demand is None:
-        return "no claim"
-    return f"{demand.claim.id}, which sees {detected_effect(demand.cases, samples, demand.alpha):.2g}"
+def claim_cells(scale: str, pilot: Mapping[str, ClaimPilot]) -> list[ClaimCells]:
+    """The claims that rows test, by the cells that decide them."""
+    found: dict[tuple[tuple[str, ...], SampleRule], list[ClaimDemand]] = {}
+    for demand in (each for paper in PAPERS for each in claim_demands(paper, scale)):
+        rule = _rule(demand, pilot.get(demand.claim.id), scale)
+        found.setdefault((demand.experiments, rule), []).append(demand)
+    return [ClaimCells(tuple(own), *where) for where, own in found.items()]
 
 
-def claim_samples(demand: ClaimDemand, smallest: float) -> int:
-    """Samples for the effect that the claim wants, or for ``smallest`` standard deviations where that is greater."""
-    effect = max(demand.wanted.value, smallest * demand.widest)
-    found = samples_for_power(demand.seeing(effect), demand.alpha) or MOST
-    return min(MOST, max(FEWEST, STEP * math.ceil(max(found, demand.floor) / STEP)))
+def _rule(demand: ClaimDemand, pilot: ClaimPilot | None, scale: str) -> SampleRule:
+    """About the cells that decide the claim; about all of its experiments without a pilot."""
+    if pilot is None:
+        return SampleRule(0)
+    points = [point for name in demand.experiments for point in experiment_points(scale)[name]]
+    tasks = dict.fromkeys(str(each["task"]) for each in points if task_label(str(each["task"])) in pilot.tasks)
+    return SampleRule(0, tuple(tasks), pilot.policies, pilot.budgets)
 
 
-def samples_of_claims(demands: Sequence[ClaimDemand], samples: Mapping[str, int]) -> list[ClaimSamples]:
-    """What each claim gets from so many samples of each experiment; claims of several experiments the fewest."""
-    found = []
+def samples_of_claims(
+    demands: Sequence[ClaimDemand], planned: PlannedSamples, scale: str = "mini"
+) -> list[ClaimSamples]:
+    """What each claim gets from the planned samples: those of the cell that has the fewest, of those that decide it."""
+    pilot, points, found = stored_pilot(), experiment_points(scale), []
     for each in demands:
-        own = min(samples[name] for name in each.experiments)
-        found.append(ClaimSamples(each, own, detected_effect(each.cases, own, each.alpha)))
+        rule = _rule(each, pilot.get(each.claim.id), scale)
+        own = [planned.of(name, p) for name in each.experiments for p in points[name] if rule.holds_for(p)]
+        samples = min(own, default=planned.fewest)
+        found.append(ClaimSamples(each, samples, detected_effect(each.cases, samples, each.alpha)))
     return found
-
-
-def _groups(demands: Sequence[ClaimDemand]) -> list[tuple[str, ...]]:
-    return list(dict.fromkeys(each.experiments for each in demands))

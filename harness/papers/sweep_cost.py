@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from omegaconf import OmegaConf
 
+from harness.analysis.statistics import Floats
 from harness.config.experiments import CONF, Point, grid_points
+
+Places = npt.NDArray[np.int64]
+CellKey = tuple[Any, ...]  # its prompt regime, and what else tells it from others
 
 
 @cache
@@ -27,32 +34,82 @@ def experiment_of(paper: str, item: str) -> str:
     return f"{paper}/{item.lower().replace(' ', '_')}"
 
 
-def sweep_seconds(points: Mapping[str, Sequence[Point]], samples: Mapping[str, int]) -> float:
-    """Seconds of one process for these experiments in one sweep, each with its number of samples per cell.
+@dataclass(frozen=True)
+class SweepCells:
+    """Some cells of a sweep: their places, and the most samples that points ask of each (baselines have a limit)."""
 
-    Cells that experiments share run once, with the greatest number of samples.
+    places: Places
+    most: Places
+
+
+@dataclass(frozen=True)
+class SweepCost:
+    """Seconds of one process for experiments in one sweep. Cells that experiments share run once.
+
+    ``points``: by experiment. ``at``: the place of each cell; its seconds a sample are those of its prompt regime.
     """
-    cells: dict[tuple[Any, ...], int] = {}
-    for name, own in points.items():
-        for point in own:
-            for key, count in _cells_of(point, point.get("limit", samples[name])):
-                cells[key] = max(cells.get(key, 0), count)
-    cost = mini_estimates()["seconds"]
-    return float(sum(count * cost[key[0]] for key, count in cells.items()))
+
+    points: Mapping[str, Sequence[Point]]
+    at: dict[CellKey, int] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for own in self.points.values():
+            for point in own:
+                for key, _ in _cells_of(point):
+                    self.at.setdefault(key, len(self.at))
+
+    @property
+    def each_seconds(self) -> Floats:
+        """(cells,): of one sample."""
+        cost = mini_estimates()["seconds"]
+        return np.array([cost[key[0]] for key in self.at], dtype=np.float64)
+
+    def cells(self, chosen: Mapping[str, Sequence[Point]]) -> SweepCells:
+        """The cells of some points with their baselines."""
+        most: dict[int, int] = {}
+        for own in chosen.values():
+            for point in own:
+                for key, limit in _cells_of(point):
+                    most[self.at[key]] = max(most.get(self.at[key], 0), limit)
+        return SweepCells(np.array(list(most), dtype=np.int64), np.array(list(most.values()), dtype=np.int64))
+
+    def samples_of_grids(self, fewest: int) -> Places:
+        """(cells,): what grids ask for, and ``fewest`` where they leave it open."""
+        everything = self.cells(self.points)
+        return self.raised(everything, np.zeros(len(self.at), dtype=np.int64), fewest)
+
+    def raised(self, cells: SweepCells, at: Places, samples: int) -> Places:
+        """(cells,): where some of them get so many samples at least."""
+        found = at.copy()
+        found[cells.places] = np.maximum(found[cells.places], np.minimum(samples, cells.most))
+        return found
+
+    def extra_seconds(self, cells: SweepCells, at: Places, numbers: Places) -> Floats:
+        """(numbers,): what it adds to raise some cells to each of these numbers of samples."""
+        added = np.minimum(numbers[:, None], cells.most) - at[cells.places]
+        return np.asarray(np.maximum(added, 0) @ self.each_seconds[cells.places])
+
+    def seconds(self, at: Places) -> float:
+        """Of all cells."""
+        return float(at @ self.each_seconds)
 
 
-def _cells_of(point: Point, samples: int) -> Iterator[tuple[tuple[Any, ...], int]]:
-    """The cell of a point and its baselines, each with its samples; a key begins with the prompt regime."""
+ALL = 10**9
+
+
+def _cells_of(point: Point) -> Iterator[tuple[CellKey, int]]:
+    """The cell of a point and its baselines, each with the most samples that it may have."""
+    most = point.get("limit", ALL)
     prompt = str(point.get("prompt", "blocked"))
     where = (prompt, point["task"], point.get("block_size") if prompt in ("blocked", "simulated") else None)
     budget = (str(point.get("budget")), point.get("budget_of"))
     policy = tuple(sorted((key, str(value)) for key, value in point.items() if key.partition(".")[0] == "policy"))
-    yield (*where, budget, policy), samples
+    yield (*where, budget, policy), most
     for name in point.get("references", ("dense", "random", "oracle")):
         if name == "dense":  # the same at every budget, and paired with all of them
-            yield (*where, name), samples
+            yield (*where, name), most
         else:
-            yield (*where, budget, name), min(samples, point.get("baseline_limit", samples))
+            yield (*where, budget, name), min(most, point.get("baseline_limit", most))
 
 
 @cache

@@ -31,7 +31,7 @@ def place_gate(number: PrintedNumber, match: MatchingCells | None, mini: bool, k
         return ""
     dense = MatchingCells(match.dense, match.dense)
     if (metric, dense.key) not in known:
-        gates = [dense_gate(cell, values[0]) for cell, values in _scores(number, dense, mini)]
+        gates = [dense_gate(cell, values[0], metric) for cell, values in _scores(number, dense, mini)]
         closed = [gate.sentence for gate in gates if not gate.is_open]
         known[metric, dense.key] = closed[0] if closed and len(closed) == len(gates) else ""
     return known[metric, dense.key]

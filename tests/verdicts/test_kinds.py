@@ -81,12 +81,21 @@ def test_it_holds_where_it_holds_and_fails_where_it_fails(kind, levels, holds, f
 
 
 def test_the_estimate_is_what_was_asked_for():
-    """A difference, its margin taken off; a relative one by its factor; both in the units of the metric."""
+    """A difference, its margin taken off; a relative one by its factor; both in the units of the metric.
+
+    A mean of ratios r is one of r / (1 + r), which is bounded."""
     assert judged("above", HALF, margin=0.05).estimate == pytest.approx(0.05, abs=0.003)
     assert judged("above", HALF, factor=1.2).estimate == pytest.approx(0.4 - 1.2 * 0.3, abs=0.003)
     mean_ratio = (0.4 / 0.38 + 1.8) / 2
     found = judged("ratio_of_means", STEPS, low=1.3, high=1.6)
-    assert found.estimate == pytest.approx(mean_ratio - 1.3, abs=0.005)  # the nearer of both bounds
+    assert found.estimate == pytest.approx(mean_ratio / (1 + mean_ratio) - 1.3 / 2.3, abs=0.001)  # the nearer bound
+
+
+def test_a_mean_of_ratios_fails_where_one_of_its_denominators_is_next_to_nothing():
+    """H2O at twenty times a BUZZ that is at .01: resampled, that ratio is anything from five to infinity."""
+    levels = {("buzz", "60%"): 0.4, ("h2o", "60%"): 0.38, ("buzz", "10%"): 0.001, ("h2o", "10%"): 0.2}
+    fields = {"left": ["h2o"], "right": ["buzz"], "low": 0.8, "high": 1.2}
+    assert judged("ratio_of_means", levels, **fields).outcome == "not reproduced"
 
 
 def test_several_metrics_are_the_geometric_mean_of_their_means():

@@ -1,0 +1,122 @@
+"""What a first sweep, the pilot, says about each claim: how clearly it leans, and which cells it was tested on.
+
+``conf/pilot.csv`` keeps it. The samples of the sweep that decides are planned with it (`harness.papers.sample_plan`)
+and drawn with another seed, so that the samples which chose the numbers are not those that are tested.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+import pandas as pd
+from scipy.special import ndtr, ndtri
+
+from harness.config.experiments import CONF
+from harness.papers.cell_index import CellIndex
+from harness.papers.claim_evidence import ClaimEvidence, collect_evidence
+from harness.papers.claim_ledger import claims
+from harness.papers.published import PAPERS
+
+FILE = CONF / "pilot.csv"
+SAME_AT_EVERY_SEED = (
+    "book_perplexity",
+)  # tasks whose samples do not change with the seed: no pilot is apart from them
+CLEAREST = 8.0  # standard errors; beyond this a p is not told from zero
+
+
+@dataclass(frozen=True)
+class ClaimPilot:
+    """A claim in the pilot.
+
+    ``samples``: of a task in the cells that would decide it, the fewest; 0 where rows do not test it. ``lean``:
+    standard errors by which its weakest comparison speaks for it, or by which its worst one speaks against it.
+    ``comparisons``: as how many the choice of that one counts. ``tasks``, ``policies`` and ``budgets``: those of the
+    cells that would decide it, which are all of them where it leans for the claim, else those of the worst comparison.
+    """
+
+    claim: str
+    samples: int
+    lean: float
+    comparisons: float
+    tasks: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
+    budgets: tuple[str, ...] = ()
+
+    def chance(self, samples: int, alpha: float) -> float:
+        """The chance that another sweep with so many samples of a task decides it, at the two-sided level ``alpha``.
+
+        The predictive power (Spiegelhalter, Freedman and Blackburn 1986, "Monitoring clinical trials: conditional or
+        predictive power?", Controlled Clinical Trials 7): the pilot's estimate is itself uncertain, by as much as its
+        own samples leave open.
+        """
+        if not self.samples:
+            return 0.0
+        ratio = samples / self.samples
+        cut = float(ndtri(alpha / 2 / self.comparisons))
+        return float(ndtr((self.lean * math.sqrt(ratio) + cut) / math.sqrt(1 + ratio)))
+
+
+def pilot_of(rows: pd.DataFrame) -> list[ClaimPilot]:
+    """The pilot that a sweep's rows are, of every claim that is a comparison."""
+    index = CellIndex(rows)
+    found = []
+    for paper in PAPERS:
+        for claim in claims(paper):
+            evidence = collect_evidence(claim, index, mini=True)
+            tasks = {cell.task for own in evidence.cells for cell in own}
+            if claim.comparison is not None and not tasks & set(SAME_AT_EVERY_SEED):
+                found.append(_pilot_of_claim(claim.id, evidence))
+    return found
+
+
+def _pilot_of_claim(claim: str, evidence: ClaimEvidence) -> ClaimPilot:
+    results = evidence.results
+    if not any(evidence.cells):
+        return ClaimPilot(claim, 0, 0.0, 1.0)
+    worst = min(range(len(results)), key=lambda place: results[place].p_against)
+    holds = _errors(max(each.p_for for each in results))
+    fails = _errors(results[worst].p_against)
+    against = fails > holds
+    shared = results[worst].p_against_shared / max(results[worst].p_against, 1e-300)
+    cells = [cell for own in (evidence.cells[worst : worst + 1] if against else evidence.cells) for cell in own]
+    evicting = [cell for cell in cells if cell.policy != "dense"]
+    return ClaimPilot(
+        claim,
+        min(len(cell.samples) for cell in cells),
+        round(max(holds, fails), 2),
+        round(min(max(1.0, len(results) * shared), len(results)), 1) if against else 1.0,
+        tuple(dict.fromkeys(cell.task for cell in cells)),
+        tuple(dict.fromkeys(cell.policy for cell in evicting)),
+        tuple(dict.fromkeys(cell.budget for cell in evicting)),
+    )
+
+
+def write_pilot(found: Iterable[ClaimPilot]) -> None:
+    """Write ``conf/pilot.csv``."""
+    lists = ("tasks", "policies", "budgets")
+    rows = [{**vars(each), **{name: " ".join(getattr(each, name)) for name in lists}} for each in found]
+    pd.DataFrame(rows).to_csv(FILE, index=False)
+
+
+@cache
+def stored_pilot() -> dict[str, ClaimPilot]:
+    """``conf/pilot.csv`` by claim."""
+    table = pd.read_csv(FILE, dtype={"budgets": str}, keep_default_na=False)
+    return {
+        str(row["claim"]): ClaimPilot(
+            str(row["claim"]),
+            int(row["samples"]),
+            float(row["lean"]),
+            float(row["comparisons"]),
+            *(tuple(str(row[name]).split()) for name in ("tasks", "policies", "budgets")),
+        )
+        for row in table.to_dict("records")
+    }
+
+
+def _errors(p: float) -> float:
+    """The standard errors beyond which a normal estimate lies with probability ``p``."""
+    return float(min(CLEAREST, max(-CLEAREST, -ndtri(min(max(p, 1e-300), 1 - 1e-16)))))
