@@ -8,10 +8,11 @@ With ``--pilot`` conf/pilot.csv is made first, from the rows of a finished sweep
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from harness import load_rows
-from harness.config.experiments import CONF
+from harness.config.experiments import CONF, SampleRule
 from harness.console import say
 from harness.papers.claim_pilot import pilot_of, stored_pilot, write_pilot
 from harness.papers.sample_plan import MINUTES, PROCESSES, SamplePlan, sample_plan
@@ -28,21 +29,21 @@ HEAD = """\
 def text(plan: SamplePlan, processes: int) -> str:
     """The file."""
     planned = plan.samples()
-    reasons = {
-        (item, number): ", ".join(demand.claim.id for demand in group.demands)
-        for item in planned.rules
-        for number, (group, _) in enumerate(own for own in plan.bought if item in own[0].experiments)
-    }
+    reasons: dict[tuple[str, SampleRule], list[str]] = {}
+    for group, count in plan.bought:
+        for item in group.experiments:
+            own = reasons.setdefault((item, replace(group.cells, samples=count)), [])
+            own.extend(demand.claim.id for demand in group.demands)
     lines = ["mini:", f"  seed: {planned.seed}", f"  fewest: {planned.fewest}", "  items:"]
     for item, rules in planned.rules.items():
         lines.append(f"    {item}:{'' if rules else ' []'}")
-        for number, rule in enumerate(rules):
+        for rule in rules:
             where = "".join(
                 f", {key}: [{', '.join(values)}]"
                 for key, values in (("tasks", rule.tasks), ("policies", rule.policies), ("budgets", rule.budgets))
                 if values
             )
-            lines.append(f"      - {{samples: {rule.samples}{where}}}  # {reasons[item, number]}")
+            lines.append(f"      - {{samples: {rule.samples}{where}}}  # {', '.join(reasons[item, rule])}")
     spent = plan.seconds / 60 / processes
     return HEAD.format(minutes=spent, processes=processes, expected=plan.expected) + "\n".join([*lines, ""])
 

@@ -14,12 +14,11 @@ from harness.analysis.statistics import (
     Floats,
     MeanSpread,
     cluster_spread,
-    expanded_tail,
     mean_of_means,
     student_quantile,
 )
 from harness.papers.claim_cases import ClaimCase
-from harness.papers.paired_bootstrap import Resampled, Stratum, cluster_contributions, resample
+from harness.papers.paired_bootstrap import Resampled, Stratum, bootstrap_interval, cluster_contributions, resample
 
 
 @dataclass(frozen=True)
@@ -204,18 +203,14 @@ def _by_bootstrap(
     draws = np.asarray(case.measure(drawn.often), dtype=float)
     beyond = int((draws <= 0).sum()), int((draws >= 0).sum())
     p_for, p_against = ((1 + count) / (1 + len(draws)) for count in beyond)
-    fewest = min(each.clusters for each in own)
-    if fewest == 1:
-        return math.nan, math.nan, math.nan, (max(p_for, 0.5), max(p_against, 0.5))
-    error = float(draws.std()) * math.sqrt(fewest / (fewest - 1))
+    low, high, error = bootstrap_interval(own, draws, estimate, level)
+    if math.isnan(error):  # one cluster
+        return low, high, error, (max(p_for, 0.5), max(p_against, 0.5))
     if error <= 1e-12:
         return estimate, estimate, error, (p_for, p_against)
     freedom = sum(each.clusters - 1 for each in own)
-    tail = expanded_tail(fewest, level)
-    low, high = (float(x) for x in np.quantile(draws, [tail, 1 - tail]))
-    reach = student_quantile(level, freedom) * error
     t = estimate / error
     # Where no resample lies beyond, their count is no p, only the number of resamples: Student's alone then.
     above, below = float(stats.t.sf(t, freedom)), float(stats.t.cdf(t, freedom))
     p = max(p_for, above) if beyond[0] else above, max(p_against, below) if beyond[1] else below
-    return min(low, estimate - reach), max(high, estimate + reach), error, p
+    return low, high, error, p

@@ -107,7 +107,8 @@ def _decide(claim: Claim, evidence: ClaimEvidence, p: float, scale: Scale, same:
             return _untested(claim, "no contrast", f"Nothing to compare: {_listed(evidence.flat)}.")
         if evidence.differing:
             return _untested(claim, "not comparable", f"The protocol differs in {_listed(evidence.differing)}.")
-        return _untested(claim, "not comparable", f"Not measured: there are no rows of {_listed(evidence.missing)}.")
+        why = f"Not measured: there are no rows of {_listed(evidence.missing)}. {claim.remark}".rstrip()
+        return _untested(claim, "not comparable", why)
     results = evidence.results
     holds = _p_for(results) <= _p_against(results)
     clear = evidence.exact or p <= ALPHA

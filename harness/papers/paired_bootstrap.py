@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from harness.analysis.statistics import Floats
+from harness.analysis.statistics import Floats, expanded_tail, student_quantile
 
 RESAMPLES = 2_000
 
@@ -89,6 +90,24 @@ def resample(strata: Sequence[Stratum], seed: int = 0) -> Resampled:
         often.append(each.scores(rng.multinomial(each.clusters, even, size=RESAMPLES).astype(np.float64)))
         once.append(each.scores(np.ones((1, each.clusters)))[0])
     return Resampled(np.stack(once), np.stack(often, axis=1))
+
+
+def bootstrap_interval(
+    strata: Sequence[Stratum], draws: Floats, value: float, level: float = 0.95
+) -> tuple[float, float, float]:
+    """Low, high and standard error of ``value`` from its bootstrap ``draws``; NaN where a stratum has one cluster.
+
+    The percentiles with their tail expanded for few clusters, or Student's interval where that is wider: percentiles
+    of few clusters alone cover too little.
+    """
+    fewest = min(each.clusters for each in strata)
+    if fewest == 1:
+        return math.nan, math.nan, math.nan
+    error = float(draws.std()) * math.sqrt(fewest / (fewest - 1))
+    tail = expanded_tail(fewest, level)
+    low, high = (float(x) for x in np.quantile(draws, [tail, 1 - tail]))
+    reach = student_quantile(level, sum(each.clusters - 1 for each in strata)) * error
+    return min(low, value - reach), max(high, value + reach), error
 
 
 def cluster_contributions(strata: Sequence[Stratum], weights: Floats, constant: float) -> Floats:

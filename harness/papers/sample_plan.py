@@ -56,8 +56,9 @@ class SamplePlan:
         rules: dict[str, list[SampleRule]] = {item: [] for item in items}
         for group, count in self.bought:
             for item in group.experiments:
-                rules[item].append(replace(group.cells, samples=count))
-        return PlannedSamples(SEED, FEWEST, {item: tuple(own) for item, own in rules.items()})
+                if any(map(group.cells.holds_for, items[item])):
+                    rules[item].append(replace(group.cells, samples=count))
+        return PlannedSamples(SEED, FEWEST, {item: tuple(dict.fromkeys(own)) for item, own in rules.items()})
 
 
 @dataclass(frozen=True)

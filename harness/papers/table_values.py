@@ -13,13 +13,11 @@ import pandas as pd
 from harness.analysis.statistics import (
     Floats,
     Interval,
-    expanded_tail,
     mean_interval,
     perplexity_interval,
-    student_quantile,
 )
 from harness.papers.cell_index import CellRows, NoCellError
-from harness.papers.paired_bootstrap import Stratum, build_stratum, resample
+from harness.papers.paired_bootstrap import Stratum, bootstrap_interval, build_stratum, resample
 from harness.papers.table_cells import MatchingCells, NoValueError
 from harness.papers.text_metrics import paper_scores
 
@@ -166,17 +164,8 @@ def _resampled(
     strata: Sequence[Stratum], quantity: Callable[[Floats], Floats], scale: float, notes: Sequence[str]
 ) -> MeasuredValue:
     drawn = resample(strata)
-    value = float(quantity(drawn.once))
-    fewest, n = min(each.clusters for each in strata), sum(each.samples for each in strata)
-    low = high = math.nan
-    if fewest > 1:
-        draws = quantity(drawn.often)
-        tail = expanded_tail(fewest)
-        low, high = (float(x) for x in np.quantile(draws, [tail, 1 - tail]))
-        # As claims are tested: percentiles of few clusters alone cover too little.
-        error = float(draws.std()) * math.sqrt(fewest / (fewest - 1))
-        reach = student_quantile(0.95, sum(each.clusters - 1 for each in strata)) * error
-        low, high = min(low, value - reach), max(high, value + reach)
+    value, n = float(quantity(drawn.once)), sum(each.samples for each in strata)
+    low, high, _ = bootstrap_interval(strata, quantity(drawn.often), value)  # as claims are tested
     return MeasuredValue(scale * value, scale * low, scale * high, n, tuple(dict.fromkeys(notes)))
 
 

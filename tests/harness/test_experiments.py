@@ -81,7 +81,28 @@ def test_all_at_mini_is_the_union_of_the_items_as_the_same_cells(paper):
 def test_at_mini_every_item_has_the_samples_that_were_planned_for_it(paper):
     planned = experiments.planned_samples()["mini"]
     for name in items_with_cells(paper):
-        assert {cell.limit for cell in cells(name).values()} == {planned[name]}
+        counts = {planned.fewest, *(rule.samples for rule in planned.rules[name])}
+        found = {cell.limit for cell in cells(name).values()}
+        assert found <= counts
+        assert not planned.rules[name] or max(found) > planned.fewest
+
+
+def test_every_rule_of_the_planned_samples_is_about_some_cell():
+    """A name that no grid has would be a rule that nobody notices."""
+    for name, rules in experiments.planned_samples()["mini"].rules.items():
+        points = experiments.grid_points(OmegaConf.to_container(composed(f"+exp={name}").grids), "mini")
+        for rule in rules:
+            assert set(rule.tasks) <= {str(point["task"]) for point in points}, (name, rule)
+            assert any(rule.holds_for(point) for point in points), (name, rule)
+
+
+def test_planned_samples_are_not_those_of_the_pilot():
+    """The pilot's samples chose the numbers, and must not be tested again: every task that has a seed gets another."""
+    configured = configurations("mini", "+exp=keydiff/table_1")
+    assert {config["seed"] for config in configured} == {experiments.planned_samples()["mini"].seed} != {0}
+    assert {config["task"]["seed"] for config in configured} == {experiments.planned_samples()["mini"].seed}
+    typed = configurations("mini", "+exp=keydiff/table_1", "seed=7")
+    assert {config["task"]["seed"] for config in typed} == {7}
 
 
 @pytest.mark.parametrize("paper", PAPERS)
@@ -105,11 +126,30 @@ def test_a_point_of_several_items_has_the_greatest_number_of_samples():
         "b": {"mini": [{**grid, "limit": 7}]},
         "c": {"mini": [{**grid, "limit": 5}]},
     }
-    assert experiments.limited_points(grids, "mini") == [{**grid, "limit": 7}]
+    seed = experiments.planned_samples()["mini"].seed
+    assert experiments.limited_points(grids, "mini") == [{"seed": seed, **grid, "limit": 7}]
+
+
+def test_a_cell_has_the_greatest_number_of_the_rules_that_are_about_it():
+    planned = experiments.PlannedSamples(
+        seed=1,
+        fewest=10,
+        rules={
+            "mine/table_1": (
+                experiments.SampleRule(20, tasks=("niah",)),
+                experiments.SampleRule(40, tasks=("niah",), policies=("sink",), budgets=("25%",)),
+            )
+        },
+    )
+    point = {"task": "niah", "policy": "sink", "budget": "25%"}
+    assert planned.of("mine/table_1", point) == 40
+    assert planned.of("mine/table_1", {**point, "budget": "50%"}) == 20
+    assert planned.of("mine/table_1", {**point, "policy.name": "sink/mine"}) == 20
+    assert planned.of("mine/table_1", {**point, "task": "gsm8k"}) == 10
 
 
 def test_an_item_without_a_number_of_samples_says_what_to_do():
-    with pytest.raises(UserError, match=r"Experiment mine/table_1 has no number of samples at scale=mini: write limit"):
+    with pytest.raises(UserError, match=r"Experiment mine/table_1 has no number of samples at this scale: write limit"):
         experiments.limited_points({"mine/table_1": {"mini": [{"task": "niah", "policy": "sink"}]}}, "mini")
 
 

@@ -69,6 +69,33 @@ def test_samples_of_few_documents_settle_nothing():
     assert verdict(claim_of(), two(0.1, 0.0, documents=documents), "mini").outcome == "inconclusive"
 
 
+RIVALS = claim_of(right=tuple(MethodSpec(name) for name in ("snapkv", "h2o", "tova", "sink")))
+
+
+def unequal(rng: np.random.Generator, worst: float = 0.0) -> pd.DataFrame:
+    """KeyDiff and SnapKV with 120 samples, the other three with the first 10 of them; all equal but for SnapKV."""
+    difficulty = rng.uniform(0.2, 0.6, 120)
+    shifts = {"keydiff": 0.0, "snapkv/keydiff": worst, "h2o/keydiff": 0.0, "tova/keydiff": 0.0, "sink": 0.0}
+    counts = {"keydiff": 120, "snapkv/keydiff": 120}
+    made = {name: noisy(rng, difficulty, shift)[: counts.get(name, 10)] for name, shift in shifts.items()}
+    return rows_of({(name, "2048"): own for name, own in made.items()})
+
+
+def test_a_comparison_is_tested_on_all_samples_that_its_own_cells_share():
+    """Ten samples of the other rivals do not take the hundred and twenty from the comparison that fails."""
+    found = verdict(RIVALS, unequal(np.random.default_rng(3), worst=0.05), "mini")
+    assert (found.outcome, found.n) == ("not reproduced", 120)
+    assert "snapkv" in found.sentence
+
+
+def test_equal_methods_with_unequal_samples_fail_as_rarely_as_promised():
+    """At most .025 of 150 sweeps by the promise; more than 9 would have a chance below .01."""
+    rng = np.random.default_rng(4)
+    outcomes = [verdict(RIVALS, unequal(rng), "mini").outcome for _ in range(150)]
+    assert outcomes.count("not reproduced") <= 9
+    assert outcomes.count("reproduced") == 0
+
+
 def test_handfuls_of_equal_answers_are_no_proof_of_equality():
     asked = claim_of("within", margin=0.05)
     half = np.array([0.0, 1.0])

@@ -60,6 +60,7 @@ def draw_budget_curves(data: FigureData, width: float, panels: Sequence[PanelMet
     raw scores: both are then shares of their own dense, or the paper's points have a panel for themselves.
     """
     data.scored()
+    data = data.with_text_metrics([name for each in panels for name in each.names[:1]])
     found: list[BudgetPanel] = []
     notes: list[str] = []
     for i, task in enumerate(data.wanted.values("task")):

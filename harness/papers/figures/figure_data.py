@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from harness.papers.cell_index import CellIndex, NoCellError
 from harness.papers.figures.canvas import NotDrawnError
 from harness.papers.figures.figure_cells import KEY, SCALES, FigureCells, experiment_name, figure_cells, plain_task
 from harness.papers.published import published_frame
 from harness.papers.published import row_metrics as our_metrics
+from harness.papers.text_metrics import derived_scores
 from harness.report.looks import BASELINES
 from harness.report.rows import checked_rows, valid_rows
 from harness.store.cell_folders import DamagedCellError, cell_names, read_description
@@ -24,6 +26,19 @@ from harness.store.store import Store
 UNITS = {"percent": 0.01, "points": 0.01}  # of printed numbers, as a share of our [0, 1]
 PROMPTS = 3  # that a figure shows one by one: the first ones of the task
 BASELINE_POLICIES = ("dense", *BASELINES)
+
+
+def _with_scores(rows: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    derived = []
+    for cell in CellIndex(rows).cells if metrics else ():
+        for metric in metrics:
+            try:
+                found = derived_scores(cell, metric)
+            except NoCellError:  # no encoder; the page says so where the metric's table stands
+                continue
+            if found is not None:
+                derived.append(cell.samples.reset_index().assign(metric=metric, value=found.to_numpy()))
+    return pd.concat([rows, *derived], ignore_index=True) if derived else rows
 
 
 @dataclass(frozen=True)
@@ -65,6 +80,11 @@ class FigureData:
             )
         first = self.rows.groupby("task", sort=False)["metric"].transform("first")
         return self.rows[self.rows["metric"] == first]
+
+    def with_text_metrics(self, metrics: Sequence[str]) -> FigureData:
+        """With rows of those of these metrics that rows lack and stored texts give (ROUGE; BERTScore by an encoder)."""
+        lacking = [each for each in metrics if each not in set(self.rows["metric"])]
+        return replace(self, rows=_with_scores(self.rows, lacking), baselines=_with_scores(self.baselines, lacking))
 
     def printed(self, tables: Sequence[str], metrics: Sequence[str] = ()) -> pd.DataFrame:
         """The numbers of these tables of the paper (`harness.papers.published.published_frame`), without lost ones.

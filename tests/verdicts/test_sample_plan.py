@@ -1,0 +1,97 @@
+"""The plan of samples: what a pilot expects comes true as often, and the time allowed is kept and used."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from made_up_rows import rows_of
+from scipy.stats import norm
+
+from harness.config.experiments import planned_samples
+from harness.papers.claim_ledger import claims
+from harness.papers.claim_pilot import ClaimPilot, pilot_of, stored_pilot
+from harness.papers.published import PAPERS
+from harness.papers.sample_plan import FEWEST, MINUTES, MOST, SEED, SamplePlan, sample_plan
+from harness.papers.sweep_cost import SweepCost, experiment_points
+
+ALPHA = 0.05 / 20
+LESS = 20.0  # minutes of a second plan; the sweep takes 15 of them with the fewest samples
+
+
+@pytest.fixture(scope="module")
+def plans() -> dict[float, SamplePlan]:
+    return {minutes: sample_plan(minutes) for minutes in (LESS, MINUTES)}
+
+
+@pytest.mark.parametrize("samples", [20, 60, 240])
+def test_the_chance_of_a_decision_is_how_often_it_is_made_where_nothing_else_is_known(samples):
+    """True effects with a flat prior, a pilot of 20, a sweep of ``samples``; those pilots that lean by 2.
+
+    40,000 sweeps: a share has a standard error of at most .0025.
+    """
+    rng = np.random.default_rng(0)
+    pilot = ClaimPilot("KD-01", 20, lean=2.0, comparisons=4.0)
+    truth = 2.0 / math.sqrt(20) + rng.normal(size=40_000) / math.sqrt(20)  # given the pilot, in standard deviations
+    seen = truth * math.sqrt(samples) + rng.normal(size=40_000)
+    decided = np.mean(seen > norm.isf(ALPHA / 2 / 4))
+    assert pilot.chance(samples, ALPHA) == pytest.approx(decided, abs=0.0075)
+
+
+def test_what_rows_do_not_test_no_samples_decide():
+    assert ClaimPilot("HE-02", 0, 0.0, 1.0).chance(MOST, ALPHA) == 0
+
+
+def test_a_claim_that_fails_somewhere_is_decided_by_the_cells_of_that_comparison_alone():
+    """K-VEC above five baselines at one budget: only SnapKV beats it, so its samples are what the claim needs."""
+    rng = np.random.default_rng(1)
+    difficulty = rng.normal(0.5, 0.05, 40)
+    levels = {"kvec": 0.1, "sink": 0, "pyramidkv/kvec": 0, "snapkv/kvec": 0.2, "ada_pyramidkv": 0, "ada_snapkv": 0}
+    scores = {(name, "12%"): difficulty + level + rng.normal(0, 0.01, 40) for name, level in levels.items()}
+    rows = rows_of(
+        {**scores, ("dense", "full"): difficulty + 0.2}, "longbench_mini/code", "edit_sim", prompt="one_shot"
+    )
+    found = {each.claim: each for each in pilot_of(rows)}["KV-01"]
+    assert (found.policies, found.budgets, found.tasks) == (("kvec", "snapkv/kvec"), ("12%",), ("longbench_mini/code",))
+    assert found.samples == 40
+    assert found.lean > 5
+
+
+def test_the_stored_pilot_has_every_claim_whose_samples_change_with_the_seed():
+    """Novels are read in the same windows at every seed, so that claims about perplexity have no pilot apart."""
+    compared = {each.id for paper in PAPERS for each in claims(paper) if each.comparison is not None}
+    without = compared - stored_pilot().keys()
+    assert without == {"BZ-15", "BZ-16", "CA-13", "CA-14", "CA-15"}
+
+
+def test_the_plan_keeps_its_time_and_more_time_decides_more(plans):
+    assert all(plan.seconds <= 60 * minutes * 2 for minutes, plan in plans.items())
+    assert plans[LESS].expected < plans[MINUTES].expected
+    assert all(FEWEST < count <= MOST for plan in plans.values() for _, count in plan.bought)
+
+
+def test_the_stored_plan_is_that_of_the_stored_pilot(plans):
+    assert plans[MINUTES].samples() == planned_samples()["mini"]
+    assert planned_samples()["mini"].seed == SEED
+
+
+def test_a_sweep_costs_shared_cells_once_and_baselines_up_to_their_limit():
+    points = {name: experiment_points()[name] for name in ("keydiff/table_1", "keydiff/table_8")}
+    both, one = SweepCost(points), SweepCost({"keydiff/table_1": points["keydiff/table_1"]})
+    assert both.seconds(both.samples_of_grids(10)) == one.seconds(one.samples_of_grids(10))
+    at = one.samples_of_grids(20)
+    limited = one.raised(one.cells(one.points), at, 40) - at
+    baselines = [place for key, place in one.at.items() if key[-1] in ("random", "oracle")]
+    assert baselines
+    assert not limited[baselines].any()
+    assert limited.max() == 20
+
+
+def test_what_is_bought_for_a_claim_is_bought_for_the_cells_that_decide_it(plans):
+    planned = plans[MINUTES].samples()
+    for group, count in plans[MINUTES].bought:
+        points = [(name, point) for name in group.experiments for point in experiment_points()[name]]
+        inside = [planned.of(*own) for own in points if group.cells.holds_for(own[1])]
+        assert inside
+        assert min(inside) >= count
