@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 
 from harness.atomic_files import is_running, not_written
+from harness.runner.signals import uninterrupted
 from harness.store import cell_folders
 from harness.store.cell_folders import Lease
 
@@ -103,16 +104,17 @@ class BatchLock:
         """Create the lock's file; False where another worker was faster. On OSError no file is left."""
         content = json.dumps(asdict(self.locks.lease())).encode()
         file = self.locks.file(self.batch, self.epoch)
-        try:
-            handle = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-        except FileExistsError:
-            return False
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(content)
-        except OSError:  # an empty lock would keep all workers waiting until it expires
-            file.unlink(missing_ok=True)
-            raise
+        with uninterrupted():  # a signal between creating and writing would leave a lock that nobody knows as its own
+            try:
+                handle = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+            except FileExistsError:
+                return False
+            try:
+                with os.fdopen(handle, "wb") as stream:
+                    stream.write(content)
+            except OSError:  # an empty lock would keep all workers waiting until it expires
+                file.unlink(missing_ok=True)
+                raise
         return True
 
     def held(self) -> bool:
