@@ -8,14 +8,13 @@ With ``--pilot`` conf/pilot.csv is made first, from the rows of a finished sweep
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 from harness import load_rows
-from harness.config.experiments import CONF, SampleRule
+from harness.config.experiments import CONF
 from harness.console import say
 from harness.papers.claim_pilot import pilot_of, stored_pilot, write_pilot
-from harness.papers.sample_plan import MINUTES, PROCESSES, SamplePlan, sample_plan
+from harness.papers.sample_plan import FEWEST, MINUTES, PROCESSES, SEED, SamplePlan, sample_plan
 
 FILE = CONF / "samples.yaml"
 HEAD = """\
@@ -28,22 +27,16 @@ HEAD = """\
 
 def text(plan: SamplePlan, processes: int) -> str:
     """The file."""
-    planned = plan.samples()
-    reasons: dict[tuple[str, SampleRule], list[str]] = {}
-    for group, count in plan.bought:
-        for item in group.experiments:
-            own = reasons.setdefault((item, replace(group.cells, samples=count)), [])
-            own.extend(demand.claim.id for demand in group.demands)
-    lines = ["mini:", f"  seed: {planned.seed}", f"  fewest: {planned.fewest}", "  items:"]
-    for item, rules in planned.rules.items():
+    lines = ["mini:", f"  seed: {SEED}", f"  fewest: {FEWEST}", "  items:"]
+    for item, rules in plan.rules().items():
         lines.append(f"    {item}:{'' if rules else ' []'}")
-        for rule in rules:
+        for rule, claims in rules.items():
             where = "".join(
                 f", {key}: [{', '.join(values)}]"
                 for key, values in (("tasks", rule.tasks), ("policies", rule.policies), ("budgets", rule.budgets))
                 if values
             )
-            lines.append(f"      - {{samples: {rule.samples}{where}}}  # {', '.join(reasons[item, rule])}")
+            lines.append(f"      - {{samples: {rule.samples}{where}}}  # {', '.join(claims)}")
     spent = plan.seconds / 60 / processes
     return HEAD.format(minutes=spent, processes=processes, expected=plan.expected) + "\n".join([*lines, ""])
 

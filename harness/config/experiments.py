@@ -87,6 +87,7 @@ class SampleRule:
 class PlannedSamples:
     """The samples of one scale in ``conf/samples.yaml``: their seed, the fewest of a cell, and rules by item."""
 
+    scale: str
     seed: int
     fewest: int
     rules: Mapping[str, tuple[SampleRule, ...]]
@@ -95,7 +96,7 @@ class PlannedSamples:
         """Samples of the cell of a point. Raises `UserError` for an item that the file does not have."""
         if item not in self.rules:
             raise UserError(
-                f"Experiment {item} has no number of samples at this scale: write limit into its grids, or let "
+                f"Experiment {item} has no number of samples at scale={self.scale}: write limit into its grids, or let "
                 "'python -m scripts.plan_samples' write it into conf/samples.yaml."
             )
         return max([self.fewest, *(rule.samples for rule in self.rules[item] if rule.holds_for(point))])
@@ -107,7 +108,10 @@ def planned_samples() -> Mapping[str, PlannedSamples]:
     written: Any = OmegaConf.to_container(OmegaConf.load(CONF / "samples.yaml"))
     return {
         scale: PlannedSamples(
-            own["seed"], own["fewest"], {item: tuple(map(_sample_rule, rules)) for item, rules in own["items"].items()}
+            scale,
+            own["seed"],
+            own["fewest"],
+            {item: tuple(map(_sample_rule, rules)) for item, rules in own["items"].items()},
         )
         for scale, own in written.items()
     }

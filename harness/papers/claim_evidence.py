@@ -162,7 +162,7 @@ def _collect_for_model(
     bounded = not comparison.column and "nll" not in names
     cells = list(found.values())
     cases = _cases_with_contrast(claim_cases(comparison, columns), cells, columns, bounded, out)
-    used = [_cells_of(case, cells, bool(comparison.split)) for case in cases]
+    used = [_cells_compared(case, cells, bool(comparison.split)) for case in cases]
     for places in _with_the_same_samples(used):
         same = [cases[place] for place in places]
         needed = sorted({column for case in same for column in case.columns})
@@ -173,13 +173,11 @@ def _collect_for_model(
         out.models.extend([] if name in out.models else [name])
 
 
-def _cells_of(case: ClaimCase, cells: Sequence[list[ClaimMeasurement]], split: bool) -> list[CellRows]:
-    """The cells that a case compares, on the tasks that it is about; ``split``: strata are parts of the only task."""
-    return [each.cell for column in case.columns for each in (cells[column] if split else _of(case, cells[column]))]
-
-
-def _of(case: ClaimCase, tasks: list[ClaimMeasurement]) -> list[ClaimMeasurement]:
-    return [tasks[stratum] for stratum in case.strata]
+def _cells_compared(case: ClaimCase, cells: Sequence[list[ClaimMeasurement]], split: bool) -> list[CellRows]:
+    """The cells of a case, on the tasks that it is about; ``split``: strata are not tasks but parts of one."""
+    return [
+        each.cell for column in case.columns for task, each in enumerate(cells[column]) if split or task in case.strata
+    ]
 
 
 def _with_the_same_samples(used: Sequence[list[CellRows]]) -> list[list[int]]:

@@ -21,9 +21,8 @@ from harness.papers.claim_ledger import claims
 from harness.papers.published import PAPERS
 
 FILE = CONF / "pilot.csv"
-SAME_AT_EVERY_SEED = (
-    "book_perplexity",
-)  # tasks whose samples do not change with the seed: no pilot is apart from them
+# Tasks whose samples do not change with the seed: a pilot would see the very samples that are tested.
+SAME_AT_EVERY_SEED = ("book_perplexity",)
 CLEAREST = 8.0  # standard errors; beyond this a p is not told from zero
 
 

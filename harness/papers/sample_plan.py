@@ -50,15 +50,20 @@ class SamplePlan:
     expected: float
     seconds: float
 
-    def samples(self, scale: str = "mini") -> PlannedSamples:
-        """As ``conf/samples.yaml`` says it."""
-        items = experiment_points(scale)
-        rules: dict[str, list[SampleRule]] = {item: [] for item in items}
+    def rules(self, scale: str = "mini") -> dict[str, dict[SampleRule, list[str]]]:
+        """By item its rules, each with the claims that it is for."""
+        points = experiment_points(scale)
+        found: dict[str, dict[SampleRule, list[str]]] = {item: {} for item in points}
         for group, count in self.bought:
             for item in group.experiments:
-                if any(map(group.cells.holds_for, items[item])):
-                    rules[item].append(replace(group.cells, samples=count))
-        return PlannedSamples(SEED, FEWEST, {item: tuple(dict.fromkeys(own)) for item, own in rules.items()})
+                if any(map(group.cells.holds_for, points[item])):
+                    claims = found[item].setdefault(replace(group.cells, samples=count), [])
+                    claims.extend(demand.claim.id for demand in group.demands)
+        return found
+
+    def samples(self, scale: str = "mini") -> PlannedSamples:
+        """As ``conf/samples.yaml`` says it."""
+        return PlannedSamples(scale, SEED, FEWEST, {item: tuple(own) for item, own in self.rules(scale).items()})
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from harness.analysis.statistics import Floats
 from harness.config.experiments import CONF, Point, grid_points
 
+ALL = 10**9  # samples of a cell that has no limit
 Places = npt.NDArray[np.int64]
 CellKey = tuple[Any, ...]  # its prompt regime, and what else tells it from others
 
@@ -58,7 +59,7 @@ class SweepCost:
                 for key, _ in _cells_of(point):
                     self.at.setdefault(key, len(self.at))
 
-    @property
+    @cached_property
     def each_seconds(self) -> Floats:
         """(cells,): of one sample."""
         cost = mini_estimates()["seconds"]
@@ -92,9 +93,6 @@ class SweepCost:
     def seconds(self, at: Places) -> float:
         """Of all cells."""
         return float(at @ self.each_seconds)
-
-
-ALL = 10**9
 
 
 def _cells_of(point: Point) -> Iterator[tuple[CellKey, int]]:

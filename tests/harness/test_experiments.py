@@ -132,6 +132,7 @@ def test_a_point_of_several_items_has_the_greatest_number_of_samples():
 
 def test_a_cell_has_the_greatest_number_of_the_rules_that_are_about_it():
     planned = experiments.PlannedSamples(
+        scale="mini",
         seed=1,
         fewest=10,
         rules={
@@ -149,7 +150,7 @@ def test_a_cell_has_the_greatest_number_of_the_rules_that_are_about_it():
 
 
 def test_an_item_without_a_number_of_samples_says_what_to_do():
-    with pytest.raises(UserError, match=r"Experiment mine/table_1 has no number of samples at this scale: write limit"):
+    with pytest.raises(UserError, match=r"Experiment mine/table_1 has no number of samples at scale=mini: write limit"):
         experiments.limited_points({"mine/table_1": {"mini": [{"task": "niah", "policy": "sink"}]}}, "mini")
 
 
