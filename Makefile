@@ -51,6 +51,7 @@ reproduce reproduce-% testbed: export MALLOC_TRIM_THRESHOLD_ := 17179869184
 reproduce reproduce-% testbed: export MALLOC_MMAP_THRESHOLD_ := 4294967296
 
 SCALE  ?= mini
+PAPERS := hashevict keydiff caote buzz kvec
 # On the small model one-thread processes are faster than threads of one process; on GPUs there is one worker per GPU.
 WORKERS := $(if $(filter mini,$(SCALE)),launcher.workers=2)
 SWEEP   := scale=$(SCALE) summary=false launcher=local $(WORKERS) $(if $(MODEL),model=$(MODEL))
@@ -61,16 +62,19 @@ plan-%: $(READY)  ## plan-<paper>: estimate what its sweep feeds and holds, befo
 # A sweep exits with 2 if it holds unsupported cells; the report names them and the reasons.
 reproduce-%: $(READY)  ## reproduce-<paper>: its sweep and its report, on the testbed at scale=mini (MODEL=…, SCALE=full)
 	$(BIN)/python -m harness +exp=$*/all $(SWEEP) || test $$? -eq 2
+	@$(MAKE) --no-print-directory figures-$* $(if $(filter mini,$(SCALE)),costs) report-$*
+
+figures-%: $(READY)  ## figures-<paper>: the diagnostics that its figures show, unless they are stored
 	$(BIN)/python -m harness figures paper=$* scale=$(SCALE) $(if $(MODEL),model=$(MODEL))
-	@$(MAKE) --no-print-directory $(if $(filter mini,$(SCALE)),costs) report-$*
 
 report-%: $(READY)  ## report-<paper>: its tables, figures and verdicts from stored rows (SCALE=full)
 	$(BIN)/python -m harness report paper=$* scale=$(SCALE)
 
 reproduce: $(READY)  ## all five papers and our own comparisons as one sweep; cells that they share run once
 	$(BIN)/python -m harness +exp=papers $(SWEEP) || test $$? -eq 2
-	$(BIN)/python -m harness figures paper=all scale=$(SCALE) $(if $(MODEL),model=$(MODEL))
-	@$(MAKE) --no-print-directory $(if $(filter mini,$(SCALE)),costs) report-all
+	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory --jobs=2 $(PAPERS:%=figures-%)
+	@$(MAKE) --no-print-directory $(if $(filter mini,$(SCALE)),costs)
+	@$(MAKE) --no-print-directory --jobs=2 $(PAPERS:%=report-%) report-ours
 
 reference: $(READY)  ## copy the result of make reproduce to results/reference, which is in git
 	$(BIN)/python -m harness store pack --to results/reference

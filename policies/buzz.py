@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from math import floor
 from typing import ClassVar, Literal, NamedTuple, get_args
 
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from policies.policy import Schedule
 from policies.scorer import SlotState
-from policies.selection import sortable
+from policies.selection import ranks, sortable
 from policies.view import CacheView, PolicyError
 
 SizeKind = Literal["peak", "mean", "post"]
@@ -99,12 +100,7 @@ class Buzz:
         """Window and threshold in slots."""
         if self.window is not None and self.threshold is not None:
             return self.window, self.threshold
-        ratio, room = best_ratio(self.stride), budget - self.sinks
-        if self.size_kind == "peak":
-            window = floor(room / (1 + ratio))
-            return window, room - window
-        window = room // 2 if self.size_kind == "post" else round(room / (1 + (1 + ratio) / 2))
-        return window, round(ratio * window)
+        return _sizes(self.size_kind, self.stride, budget - self.sinks)
 
     def update(self, view: CacheView) -> dict[str, Tensor]:
         """Accumulated column sums; and ages: swept tokens become old, and tokens of a sweep that is due are marked."""
@@ -167,8 +163,7 @@ class Buzz:
     def _layout(self, view: CacheView) -> _Layout:
         sizes = [self.sizes(budget) for budget in view.budgets]
         window, threshold = (view.per_row(numbers) for numbers in zip(*sizes, strict=True))
-        last = torch.iinfo(view.positions.dtype).max
-        rank = view.positions.masked_fill(~view.filled, last).argsort(-1).argsort(-1)
+        rank = ranks(view.positions)
         middle = (rank >= self.sinks) & (rank < view.filled.sum(-1, keepdim=True) - window)
         due = (middle.sum(-1, keepdim=True) > threshold) & (view.attention.rows("all") > 0)
         return _Layout(rank, middle, due, threshold)
@@ -181,6 +176,17 @@ class _Layout(NamedTuple):
     middle: Tensor  # bool
     due: Tensor  # (R, H, 1) bool: the middle is over its threshold, and the row got tokens in this chunk
     threshold: Tensor  # (R, 1, 1) int64
+
+
+@cache
+def _sizes(kind: SizeKind, stride: int, room: int) -> tuple[int, int]:
+    """Window and threshold that share ``room`` slots; asked for in every layer of every step."""
+    ratio = best_ratio(stride)
+    if kind == "peak":
+        window = floor(room / (1 + ratio))
+        return window, room - window
+    window = room // 2 if kind == "post" else round(room / (1 + (1 + ratio) / 2))
+    return window, round(ratio * window)
 
 
 def small_stride(stride: int) -> int:

@@ -31,6 +31,13 @@ def sortable(scores: Tensor) -> Tensor:
     return (bits ^ (negative | -(2**31))).view(torch.uint32).long()
 
 
+def ranks(positions: Tensor) -> Tensor:
+    """(R, H, N) int64: each filled slot's index in the order of the text; empty slots come after all filled ones."""
+    order = positions.masked_fill(positions < 0, torch.iinfo(positions.dtype).max).argsort(-1)
+    places = torch.arange(order.shape[-1], device=order.device).expand_as(order)
+    return torch.empty_like(order).scatter_(-1, order, places)
+
+
 def priorities(scores: Tensor, view: CacheView, sinks: Tensor | None, recent: Tensor | None) -> Tensor:
     """(R, H, N) int64, larger = keep, unique among the filled slots of a head.
 

@@ -1,8 +1,8 @@
 """Writes conf/samples.yaml: how many samples each experiment runs at scale=mini (harness/papers/sample_plan.py).
 
-python -m scripts.plan_samples [--pilot results/reference] [--minutes 31.5] [--processes 2]
+python -m scripts.plan_samples [--pilot results/reference …] [--minutes 30] [--processes 2]
 
-With ``--pilot`` conf/pilot.csv is made first, from the rows of a finished sweep of another seed.
+With ``--pilot`` conf/pilot.csv is made first, from the rows of finished sweeps of other seeds.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 from harness import load_rows
 from harness.config.experiments import CONF
 from harness.console import say
-from harness.papers.claim_pilot import pilot_of, stored_pilot, write_pilot
+from harness.papers.claim_pilot import pilot_of, pooled, stored_pilot, write_pilot
 from harness.papers.sample_plan import FEWEST, MINUTES, PROCESSES, SEED, SamplePlan, sample_plan
 
 FILE = CONF / "samples.yaml"
 HEAD = """\
 # Samples per cell of each experiment where neither the command line nor its grid gives a limit, and their seed.
-# Written by `python -m scripts.plan_samples` from conf/pilot.csv, the same papers with the samples of seed 0:
+# Written by `python -m scripts.plan_samples` from conf/pilot.csv, the same papers with samples of other seeds:
 # {minutes:.0f} minutes of {processes} processes, of which {expected:.0f} claims about rows are expected to be decided.
 # A cell has the greatest number of the rules that are about it, at least `fewest`. Beside each rule: its claims.
 """
@@ -44,12 +44,12 @@ def text(plan: SamplePlan, processes: int) -> str:
 def main() -> None:
     """Plan, write, and say what was written."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pilot", type=Path, help="a results folder, of which conf/pilot.csv is made")
+    parser.add_argument("--pilot", type=Path, nargs="+", help="results folders, of which conf/pilot.csv is made")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="that the sweep of all papers may take")
     parser.add_argument("--processes", type=int, default=PROCESSES, help="that it runs with")
     given = parser.parse_args()
     if given.pilot:
-        write_pilot(pilot_of(load_rows(given.pilot)))
+        write_pilot(pilot_of(pooled([load_rows(each) for each in given.pilot])))
         stored_pilot.cache_clear()
     plan = sample_plan(given.minutes, given.processes)
     FILE.write_text(text(plan, given.processes))

@@ -1,4 +1,4 @@
-"""What a first sweep, the pilot, says about each claim: how clearly it leans, and which cells it was tested on.
+"""What earlier sweeps, the pilot, say about each claim: how clearly it leans, and which cells it was tested on.
 
 ``conf/pilot.csv`` keeps it. The samples of the sweep that decides are planned with it (`harness.papers.sample_plan`)
 and drawn with another seed, so that the samples which chose the numbers are not those that are tested.
@@ -6,8 +6,9 @@ and drawn with another seed, so that the samples which chose the numbers are not
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -23,6 +24,7 @@ from harness.papers.published import PAPERS
 FILE = CONF / "pilot.csv"
 # Tasks whose samples do not change with the seed: a pilot would see the very samples that are tested.
 SAME_AT_EVERY_SEED = ("book_perplexity",)
+OF_A_CELL = ("block_size", "budget", "config", "created", "git", "model", "policy", "prompt", "seed", "task")
 CLEAREST = 8.0  # standard errors; beyond this a p is not told from zero
 
 
@@ -56,6 +58,25 @@ class ClaimPilot:
         ratio = samples / self.samples
         cut = float(ndtri(alpha / 2 / self.comparisons))
         return float(ndtr((self.lean * math.sqrt(ratio) + cut) / math.sqrt(1 + ratio)))
+
+
+def pooled(sweeps: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Sweeps of the same cells with samples of different seeds as one, in which a cell is described as in the last."""
+    named = []
+    for rows in sweeps:
+        cells = {config: _but_for_seed_and_code(config) for config in rows["config"].unique()}
+        samples = rows["seed"].astype(str) + "/" + rows["sample_id"]
+        named.append(rows.assign(cell_id=rows["config"].map(cells), sample_id=samples))
+    found = pd.concat(named, ignore_index=True)
+    last = found.drop_duplicates("cell_id", keep="last").set_index("cell_id")
+    return found.assign(**{name: found["cell_id"].map(last[name]) for name in OF_A_CELL})
+
+
+def _but_for_seed_and_code(config: str) -> str:
+    described = json.loads(config)
+    described.pop("code", None)
+    described["task"].pop("seed", None)
+    return json.dumps(described, sort_keys=True)
 
 
 def pilot_of(rows: pd.DataFrame) -> list[ClaimPilot]:

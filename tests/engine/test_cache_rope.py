@@ -37,7 +37,7 @@ class Table(CacheRope):
 
     def __init__(self, indices: int) -> None:
         angles = torch.arange(indices)[:, None] * 10.0 ** -torch.arange(4)
-        self.cos, self.sin = torch.cat([angles, angles], -1).cos(), torch.cat([angles, angles], -1).sin()
+        self.cos, self.sin = angles.cos(), angles.sin()
 
 
 def rotate(vector: np.ndarray, index: int) -> np.ndarray:

@@ -18,7 +18,7 @@ FIXED_TABLES = ("default", "linear", "llama3")  # the angle of an index depends 
 
 
 class CacheRope:
-    """The model's cosines and sines for indices 0 … n - 1, (n, D) fp32 each."""
+    """The model's cosines and sines for indices 0 … n - 1, (n, D / 2) fp32 each: both halves of a vector share them."""
 
     def __init__(self, model: Any, indices: int) -> None:
         rotary: Any = getattr(model.base_model, "rotary_emb", None)
@@ -29,17 +29,15 @@ class CacheRope:
             )
         probe = torch.zeros(1, 1, dtype=torch.float32, device=model.device)
         cos, sin = rotary(probe, torch.arange(indices, device=model.device)[None])
-        self.cos, self.sin = cos[0], sin[0]
+        half = cos.shape[-1] // 2
+        self.cos, self.sin = cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous()
 
     def rotate(self, vectors: Tensor, index: Tensor) -> Tensor:
         """``vectors`` (…, D) rotated by ``index`` (…), in the halves convention of transformers."""
-        cos, sin = self.cos[index], self.sin[index]
+        cos, sin = (table.index_select(0, index.flatten()).view(*index.shape, -1) for table in (self.cos, self.sin))
         first, second = vectors.float().chunk(2, dim=-1)
-        turned: Tensor = vectors.float() * cos + torch.cat([-second, first], -1) * sin
+        turned = torch.empty_like(vectors, dtype=torch.float32)
+        real, imaginary = turned.chunk(2, dim=-1)
+        torch.mul(first, cos, out=real).addcmul_(second, sin, value=-1)
+        torch.mul(second, cos, out=imaginary).addcmul_(first, sin)
         return turned.to(vectors.dtype)
-
-
-def ranks(positions: Tensor) -> Tensor:
-    """(R, H, N) int64: each filled slot's index in the order of the text; empty slots come after all filled ones."""
-    far = torch.iinfo(positions.dtype).max
-    return torch.where(positions >= 0, positions, far).argsort(-1).argsort(-1)

@@ -12,13 +12,14 @@ from torch import Tensor
 
 from harness.engine.attention.attend import attend
 from harness.engine.attention.attention_statistics import AttentionStatistics
-from harness.engine.attention.cache_rope import CacheRope, ranks
+from harness.engine.attention.cache_rope import CacheRope
 from harness.engine.attention.mask import AttentionMask
 from harness.engine.batch.batch import Batch
 from harness.engine.batch.group import Group
 from harness.engine.cache.ragged_layer import RaggedLayer
 from harness.engine.cache.slot_layer import SlotLayer
 from policies import CacheView
+from policies.selection import ranks
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,9 @@ class LayerPass:
         """From what transformers hands to an attention function."""
         layer = batch.cache.layers[index]
         chunk = batch.feed.positions.unsqueeze(1).expand(-1, keys.shape[1], -1)
-        positions = torch.cat([layer.slot_positions, chunk], -1)
-        mask = batch.mask if batch.uniform else batch.feed.mask(layer.slot_positions >= 0)
+        slots = layer.slot_positions
+        positions = torch.cat([slots, chunk], -1)
+        mask = batch.mask if batch.uniform else batch.feed.mask(slots >= 0)
         if batch.rope is not None:
             query, keys = _at_cache_positions(batch.rope, query, keys, positions)
         for group in batch.groups:

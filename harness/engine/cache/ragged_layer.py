@@ -47,8 +47,8 @@ class RaggedLayer(CacheLayerMixin):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         self.chunk_keys = key_states
-        self.wide_keys = torch.cat([self._unpacked(self.keys), key_states], 2)
-        self.wide_values = torch.cat([self._unpacked(self.values), value_states], 2)
+        self.wide_keys = self._with_chunk(self.keys, key_states)
+        self.wide_values = self._with_chunk(self.values, value_states)
         return self.wide_keys, self.wide_values
 
     @property
@@ -67,8 +67,9 @@ class RaggedLayer(CacheLayerMixin):
         """Evict: store exactly what is ``kept``, (R, H, fill + m) bool. Targets matter to uniform layers only."""
         chunk = chunk_positions.unsqueeze(1).expand(-1, kept.shape[1], -1)
         positions = torch.cat([self.slot_positions, chunk], -1)
-        self.states = {key: state[kept[key.rows]] for key, state in states.items()}
-        self.keys, self.values, self.positions = self.wide_keys[kept], self.wide_values[kept], positions[kept]
+        self.states = {key: _picked(state, kept[key.rows]) for key, state in states.items()}
+        wide = (self.wide_keys, self.wide_values, positions)
+        self.keys, self.values, self.positions = (_picked(each, kept) for each in wide)
         self.counts = kept.sum(-1)
         self.fill = int(self.counts.max())
 
@@ -138,10 +139,30 @@ class RaggedLayer(CacheLayerMixin):
     def _unpacked(self, packed: Tensor, empty: int = 0, rows: slice = slice(None)) -> Tensor:
         """(slots, …) to (r, H, fill, …), padded with ``empty``."""
         counts = self.counts[rows]
-        here = torch.arange(self.fill, device=packed.device) < counts.unsqueeze(-1)
-        wide = packed.new_full((*counts.shape, self.fill, *packed.shape[1:]), empty)
-        wide[here] = packed
-        return wide
+        source = torch.cat([packed, packed.new_full((1, *packed.shape[1:]), empty)])
+        return source.index_select(0, _places(counts, self.fill).flatten()).view(
+            *counts.shape, self.fill, *packed.shape[1:]
+        )
+
+    def _with_chunk(self, packed: Tensor, chunk: Tensor) -> Tensor:
+        """(slots, D) and a chunk (R, H, m, D) as (R, H, fill + m, D), with zeros where a slot is empty."""
+        rows, heads, tokens, width = chunk.shape
+        source = torch.cat([packed, packed.new_zeros(1, width), chunk.reshape(-1, width)])
+        of_chunk = torch.arange(rows * heads * tokens, device=chunk.device).view(rows, heads, tokens)
+        places = torch.cat([_places(self.counts, self.fill), len(packed) + 1 + of_chunk], -1)
+        return source.index_select(0, places.flatten()).view(rows, heads, -1, width)
+
+
+def _places(counts: Tensor, fill: int) -> Tensor:
+    """(R, H, fill) int64: which packed slot each padded one is, and for an empty one the number of packed slots."""
+    ends = counts.flatten().cumsum(0).view(counts.shape)
+    slot = torch.arange(fill, device=counts.device)
+    return torch.where(slot < counts.unsqueeze(-1), (ends - counts).unsqueeze(-1) + slot, ends.flatten()[-1])
+
+
+def _picked(wide: Tensor, kept: Tensor) -> Tensor:
+    """(R, H, N, …) to (slots, …): those that are kept, (R, H, N) bool, row by row and head by head."""
+    return wide.flatten(0, 2).index_select(0, kept.flatten().nonzero().squeeze(-1))
 
 
 Packed = tuple[Tensor, Tensor, Tensor, Tensor]  # slots, counts (R, H), the rows that move, their new numbers

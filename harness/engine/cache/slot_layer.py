@@ -152,11 +152,11 @@ class SlotLayer(CacheLayerMixin):
         index = torch.zeros(rows, heads, self.fill + 1, dtype=torch.long, device=kept.device)
         index.scatter_(-1, rank, torch.arange(slots, device=kept.device).expand_as(rank))
         index = index[..., : self.fill]
-        row = source.view(-1, 1, 1)
-        head = torch.arange(heads, device=kept.device).view(1, -1, 1)
+        head = source.view(-1, 1, 1) * heads + torch.arange(heads, device=kept.device).view(1, -1, 1)
+        vectors = (head * slots + index).flatten()  # among all of the other layer
         empty = torch.arange(self.fill, device=kept.device) >= kept.sum(-1, keepdim=True)
-        self.keys[:, :, : self.fill] = keys[row, head, index]
-        self.values[:, :, : self.fill] = values[row, head, index]
+        self.keys[:, :, : self.fill] = keys.flatten(0, 2).index_select(0, vectors).view(*index.shape, -1)
+        self.values[:, :, : self.fill] = values.flatten(0, 2).index_select(0, vectors).view(*index.shape, -1)
         self.positions[..., : self.fill] = positions.gather(-1, index).masked_fill(empty, -1)
         self.positions[..., self.fill :] = -1
         for key, state in states.items():
