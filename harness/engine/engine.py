@@ -115,11 +115,9 @@ class Engine:
         with slots_enabled(self.model):
             for start, stop in itertools.pairwise([0, *itertools.accumulate(waves or [len(rows)])]):
                 wave = [each.row for each in filtered[start:stop]]
-                read = [
-                    self.decode_batch(batch, [start + index for index in indices], collector.logits)
-                    for indices, batch, collector in self._read(wave, prompting, observe, NextLogits.of)
-                ]
-                outcomes |= dict(batching.add(read, is_last=stop == len(rows)))
+                for indices, batch, collector in self._read(wave, prompting, observe, NextLogits.of):
+                    decoding = self.decode_batch(batch, [start + index for index in indices], collector.logits)
+                    outcomes |= dict(batching.add(decoding, is_last=stop == len(rows)))
             outcomes |= dict(batching.drain())
         return [each.with_both_passes(outcomes[index]) for index, each in enumerate(filtered)]
 

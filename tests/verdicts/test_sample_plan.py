@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from made_up_rows import rows_of
 from scipy.stats import norm
 
 from harness.config.experiments import planned_samples
 from harness.papers.claim_ledger import claims
-from harness.papers.claim_pilot import ClaimPilot, pilot_of, stored_pilot
+from harness.papers.claim_pilot import ClaimPilot, pilot_of, pooled, stored_pilot
 from harness.papers.published import PAPERS
 from harness.papers.sample_plan import FEWEST, MINUTES, MOST, SEED, SamplePlan, sample_plan
 from harness.papers.sweep_cost import SweepCost, experiment_points
@@ -56,6 +58,31 @@ def test_a_claim_that_fails_somewhere_is_decided_by_the_cells_of_that_comparison
     assert (found.policies, found.budgets, found.tasks) == (("kvec", "snapkv/kvec"), ("12%",), ("longbench_mini/code",))
     assert found.samples == 40
     assert found.lean > 5
+
+
+def test_a_pilot_of_two_sweeps_leans_as_one_sweep_with_all_their_samples_does():
+    """Cells are the same whatever their seed and their code; samples that share an id are two."""
+    rng = np.random.default_rng(2)
+    scores = rng.normal(0.5, 0.1, 40)
+    levels = {"kvec": 0.0, "sink": 0, "pyramidkv/kvec": 0, "snapkv/kvec": 0.1, "ada_pyramidkv": 0, "ada_snapkv": 0}
+    noise = {name: rng.normal(0, 0.05, 40) for name in levels}
+
+    def sweep(first: int, last: int, seed: int) -> pd.DataFrame:
+        here = slice(first, last)
+        of = {(name, "12%"): (scores + level + noise[name])[here] for name, level in levels.items()}
+        rows = rows_of(
+            {**of, ("dense", "full"): scores[here] + 0.2}, "longbench_mini/code", "edit_sim", prompt="one_shot"
+        )
+        described = [
+            json.dumps({"code": {"engine": str(seed)}, "policy": policy, "task": {"seed": seed}})
+            for policy in rows["policy"]
+        ]
+        return rows.assign(seed=seed, config=described, git="abc")
+
+    apart = {each.claim: each for each in pilot_of(pooled([sweep(0, 15, seed=0), sweep(15, 40, seed=1)]))}
+    whole = {each.claim: each for each in pilot_of(sweep(0, 40, seed=0))}
+    assert apart["KV-01"] == whole["KV-01"]
+    assert apart["KV-01"].samples == 40
 
 
 def test_the_stored_pilot_has_every_claim_whose_samples_change_with_the_seed():

@@ -131,17 +131,13 @@ class DecodeBatch:
         self.samplers = [self.samplers[row] for row in active]
         self.next_tokens = [self.next_tokens[row] for row in active]
 
-    @staticmethod
-    def merged(parts: Sequence[DecodeBatch]) -> DecodeBatch:
-        """All rows of the parts, whose batches must have had equal `merge_key`s."""
-        if len(parts) == 1:
-            return parts[0]
-        batch, order = merge_batches(*((each.batch, range(len(each.next_tokens))) for each in parts))
-        indices = [index for each in parts for index in each.indices]
-        samplers = [sampler for each in parts for sampler in each.samplers]
-        next_tokens = [token for each in parts for token in each.next_tokens]
+    def merged_with(self, others: DecodeBatch) -> DecodeBatch:
+        """All rows of both, whose batches must have had equal `merge_key`s."""
+        batch, order = merge_batches(*((each.batch, range(len(each.next_tokens))) for each in (self, others)))
+        indices, samplers = self.indices + others.indices, self.samplers + others.samplers
+        next_tokens = self.next_tokens + others.next_tokens
         return DecodeBatch(
-            parts[0].engine, batch, [indices[row] for row in order], [samplers[row] for row in order],
+            self.engine, batch, [indices[row] for row in order], [samplers[row] for row in order],
             [next_tokens[row] for row in order],
         )  # fmt: skip
 
@@ -149,8 +145,8 @@ class DecodeBatch:
 class ContinuousBatching:
     """Rows come in waves and decode together: rows of a later wave take the places of finished ones.
 
-    Batches of one wave that may be merged decode as one. They begin once no more rows than they have are still active
-    of the waves before, so that two waves at most are held at one time.
+    A wave begins to decode once no more rows than it has are still active of those before it, so that two waves at most
+    are held at one time.
     """
 
     def __init__(self, observe: Callable[[int], None]) -> None:
@@ -158,26 +154,21 @@ class ContinuousBatching:
         # By `merge_key`: rows that wait for the next wave, at most as many as the last wave brought.
         self._waiting: dict[Hashable, DecodeBatch] = {}
 
-    def add(self, wave: Sequence[DecodeBatch], is_last: bool) -> Iterator[tuple[int, RequestOutput]]:
+    def add(self, wave: DecodeBatch, is_last: bool) -> Iterator[tuple[int, RequestOutput]]:
         """Decode a wave's rows together with those that wait: the caller's indices and outcomes of all that finish.
 
         Rows of the last wave run to their end, those of others until the next wave fits beside them.
         """
-        alike: dict[Hashable, list[DecodeBatch]] = {}
-        for each in wave:
-            alike.setdefault(merge_key(each.batch), []).append(each)  # before any row leaves, which may narrow it
-        for key, parts in alike.items():
-            rows = sum(len(each.next_tokens) for each in parts)
-            for each in parts:
-                yield from each.pop_finished()
-            going_on = [each for each in parts if each.next_tokens]
-            if not going_on:
-                continue
-            waiting = self._waiting.pop(key, None)
-            merged = DecodeBatch.merged(going_on if waiting is None else [waiting, *going_on])
-            yield from merged.run(self.observe, 0 if is_last else rows)
-            if merged.next_tokens:
-                self._waiting[key] = merged
+        rows = len(wave.next_tokens)
+        yield from wave.pop_finished()
+        if not wave.next_tokens:
+            return
+        key = merge_key(wave.batch)  # as the wave came: the rows that remain later may need fewer slots
+        waiting = self._waiting.pop(key, None)
+        merged = wave if waiting is None else waiting.merged_with(wave)
+        yield from merged.run(self.observe, 0 if is_last else rows)
+        if merged.next_tokens:
+            self._waiting[key] = merged
 
     def drain(self) -> Iterator[tuple[int, RequestOutput]]:
         """After the last wave: run the rows that still wait to their end."""
