@@ -54,6 +54,7 @@ SCALE  ?= mini
 PAPERS := hashevict keydiff caote buzz kvec
 # On the small model one-thread processes are faster than threads of one process; on GPUs there is one worker per GPU.
 WORKERS := $(if $(filter mini,$(SCALE)),launcher.workers=2)
+TWO     := $(if $(filter mini,$(SCALE)),--jobs=2)
 SWEEP   := scale=$(SCALE) summary=false launcher=local $(WORKERS) $(if $(MODEL),model=$(MODEL))
 
 plan-%: $(READY)  ## plan-<paper>: estimate what its sweep feeds and holds, before anything runs (MODEL=…, SCALE=full)
@@ -72,8 +73,8 @@ report-%: $(READY)  ## report-<paper>: its tables, figures and verdicts from sto
 
 reproduce: $(READY)  ## all five papers and our own comparisons as one sweep; cells that they share run once
 	$(BIN)/python -m harness +exp=papers $(SWEEP) || test $$? -eq 2
-	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory --jobs=2 $(PAPERS:%=figures-%)
-	@$(MAKE) --no-print-directory $(if $(filter mini,$(SCALE)),costs)
+	@$(if $(filter mini,$(SCALE)),OMP_NUM_THREADS=1) $(MAKE) --no-print-directory $(TWO) $(PAPERS:%=figures-%)
+	@$(if $(filter mini,$(SCALE)),$(MAKE) --no-print-directory costs)
 	@$(MAKE) --no-print-directory --jobs=2 $(PAPERS:%=report-%) report-ours
 
 reference: $(READY)  ## copy the result of make reproduce to results/reference, which is in git
