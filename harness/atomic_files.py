@@ -15,22 +15,25 @@ ABANDONED = 3600  # seconds after which a temporary file of another machine coun
 _NO_FOLDER_FLUSH = {errno.EINVAL, errno.ENOTSUP}  # errors of file systems that cannot flush folders
 
 
-def write_atomically(file: Path, content: bytes) -> None:
+def write_atomically(file: Path, content: bytes, flushed: bool = True) -> None:
     """Write under a temporary name, flush to the disk, rename, flush the folder: readers see the whole file or none.
 
-    Raises OSError, and then leaves nothing behind.
+    Without ``flushed`` this holds while the machine runs; a power cut can leave an empty file. Raises OSError, and then
+    leaves nothing behind.
     """
     host = socket.gethostname().replace(".", "-")
     temporary = file.with_name(f".{file.name}.{host}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         with temporary.open("wb") as stream:
             stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
+            if flushed:
+                stream.flush()
+                os.fsync(stream.fileno())
         temporary.replace(file)
     finally:
         temporary.unlink(missing_ok=True)
-    flush_folder(file.parent)
+    if flushed:
+        flush_folder(file.parent)
 
 
 def flush_folder(folder: Path) -> None:

@@ -81,15 +81,16 @@ class Haystack:
         return next(place for place in order if place not in taken)
 
 
-def most_that_fit(measure: Callable[[int], int], limit: int, low: int, high: int) -> int:
+def most_that_fit(measure: Callable[[int], int], limit: int, low: int, high: int, of_limit: float = 0.5) -> int:
     """The largest size from ``low`` to ``high`` that measures at most ``limit``; ``low`` is known to fit.
 
-    Made for a measure that grows nearly in proportion to the size, as tokens do with words: each guess follows the
-    mean slope so far, between the largest size known to fit and the smallest known not to. A measure that grows in
-    steps can make these guesses creep, so after `GUESSES` of them the interval is halved each time.
+    Made for a measure that grows nearly in proportion to the size, as tokens do with words: the first guess is
+    ``of_limit`` times the limit, and each later one follows the mean slope so far, between the largest size known to
+    fit and the smallest known not to. A measure that grows in steps can make these guesses creep, so after `GUESSES`
+    of them the interval is halved each time.
     """
     start, base, above = low, measure(low), high + 1
-    guess = limit // 2
+    guess = int(limit * of_limit)
     for number in itertools.count():
         if above - low < 2:
             break

@@ -23,8 +23,9 @@ class BookPerplexity(Task):
 
     Windows of ``length`` tokens (special tokens included) start at paragraphs, evenly spaced in each novel. The first
     starts half a distance in, since prefaces are unlike the rest. Samples alternate between the novels and, in each,
-    between its parts, so that every prefix covers them evenly. A prompt is longer than its window; the runner keeps the
-    first ``truncate_to`` tokens.
+    between its parts, so that every prefix covers them evenly. The windows are the same at every seed, and seeds 0 to 3
+    begin with another quarter of them. A prompt is longer than its window; the runner keeps its first ``truncate_to``
+    tokens.
     """
 
     name: ClassVar[str] = "book_perplexity"
@@ -34,18 +35,21 @@ class BookPerplexity(Task):
 
     length: int = 1024  # tokens
     windows: int = 8  # over all novels
+    seed: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "length", whole("book_perplexity.length", self.length, 2))
         object.__setattr__(self, "windows", whole("book_perplexity.windows", self.windows, 1))
+        object.__setattr__(self, "seed", whole("book_perplexity.seed", self.seed, 0))
 
     def revision(self) -> dict[str, str]:
         """The novels."""
         return {"data": files_hash(*BOOKS)}
 
     def samples(self, tokenizer: Tokenizer) -> list[Sample]:
-        """One per window, alternating between the books."""
-        return [self._sample(tokenizer, window) for window in range(self.windows)]
+        """One per window, alternating between the books, from the quarter on that the seed names."""
+        first = self.windows * (self.seed % 4) // 4
+        return [self._sample(tokenizer, (first + place) % self.windows) for place in range(self.windows)]
 
     def _sample(self, tokenizer: Tokenizer, window: int) -> Sample:
         turn, book = divmod(window, len(novels()))

@@ -184,12 +184,16 @@ def _models() -> Iterator[CheckResult]:
     from harness.config.model_files import cached_commit, model_folder
 
     settings = [yaml.safe_load((CONF / "model" / f"{name}.yaml").read_text()) for name in option_names("model")]
-    paths = {each["name"]: each["path"] for each in settings if each["path"]}
-    here = [n for n, path in paths.items() if model_folder(path) or cached_commit(path, None)]
+    known = {each["name"]: each for each in settings if each["path"]}
+    here = [name for name, each in known.items() if model_folder(each["path"]) or cached_commit(each["path"], None)]
     yield CheckResult("ok", "models here", ", ".join(here) or "none")
-    if absent := [name for name in paths if name not in here]:
-        example = paths[absent[0]]
-        yield CheckResult("no", "models", f"not here: {', '.join(absent)}; for example 'hf download {example}'")
+    absent = {name: each for name, each in known.items() if name not in here}
+    for name, each in absent.items():
+        if "fetch" in each:
+            yield CheckResult("no", f"model {name}", each["fetch"])
+    if on_hub := [name for name, each in absent.items() if "fetch" not in each]:
+        example = f"'hf download {absent[on_hub[0]]['path']}'"
+        yield CheckResult("no", "models", f"not here: {', '.join(on_hub)}; for example {example}")
 
 
 def _data() -> Iterator[CheckResult]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from harness.config.cell import Cell
     from policies import Policy
 
-WHOLE_FILE_LIMIT = 64 * 2**20  # bytes; of larger weight files only samples are read
+WHOLE_FILE_LIMIT = 128 * 2**20  # bytes; of larger weight files only samples are read
 HASH_SAMPLES, SAMPLE_BYTES = 256, 16 * 2**10  # spread evenly from the first byte to the last
 IDENTITY_FORMAT = 3  # raised whenever the fields of an identity change their meaning
 

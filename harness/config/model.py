@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from harness.config import model_files
+from harness.config import gguf_model, model_files
 from harness.errors import UserError
 from policies import nearest
 from policies.view import ModelShape
@@ -27,12 +27,14 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """Which model, exactly. ``path`` is ``bundled/<name>``, a folder, or a hub id."""
+    """Which model, exactly. ``path`` is ``bundled/<name>``, a folder, a GGUF file, or a hub id."""
 
     name: str
     path: str
     dtype: str = "float32"
     revision: str | None = None
+    gguf_file: str | None = None  # the file of a folder or hub repository that holds the model, if it is a GGUF file
+    fetch: str | None = None  # the command that fetches the model, where it is not 'hf download'
     gated: bool = False  # whether the hub requires that its licence is accepted
     download: bool = False  # whether missing files may be downloaded from the hub
     chat: bool | None = None  # whether chat tasks use the tokenizer's chat format; None = where it has one
@@ -52,7 +54,8 @@ class ModelSpec:
                 "model.path=Qwen/Qwen2.5-3B-Instruct."
             )
         path = str(config["path"])
-        spec = ModelSpec(**{**config, "path": path, "name": config.get("name") or Path(path).name})
+        name = Path(path.removesuffix(model_files.GGUF)).name
+        spec = ModelSpec(**{**config, "path": path, "name": config.get("name") or name})
         if spec.dtype not in DTYPES:
             raise UserError(f"model.dtype='{spec.dtype}' is not known. {nearest(spec.dtype, DTYPES)}")
         return spec
@@ -63,18 +66,23 @@ class ModelSpec:
         return model_files.model_folder(self.path)
 
     @property
+    def gguf(self) -> Path | None:
+        """The GGUF file that holds the model, or None where it is no such file or not on this machine."""
+        return model_files.gguf_model(self.path, self.gguf_file, self.revision)
+
+    @property
     def location(self) -> str:
         """What transformers gets as the model's name."""
         return str(self.folder or self.path)
 
     def identity(self) -> dict[str, str]:
-        """The fields that change outputs: content of a folder, or id and commit on the hub; dtype and chat format."""
+        """The fields that change outputs: content of files, or id and commit on the hub; dtype and chat format."""
         how = {"dtype": self.dtype, "chat": str(self.chat), "double_bos": str(self.double_bos)}
-        return {**model_files.model_version(self.path, self.revision), **how}
+        return {**model_files.model_version(self.path, self.revision, self.gguf_file), **how}
 
     def config(self) -> Any:
         """The model's configuration, without its weights."""
-        return self._fetch("AutoConfig")
+        return gguf_model.gguf_config(self.gguf) if self.gguf else self._fetch("AutoConfig")
 
     def shape(self) -> ModelShape:
         """Layers and heads, read without the weights."""
@@ -84,7 +92,7 @@ class ModelSpec:
 
     def tokenizer(self) -> Any:
         """The model's tokenizer."""
-        return self._fetch("AutoTokenizer")
+        return gguf_model.gguf_tokenizer(self.gguf) if self.gguf else self._fetch("AutoTokenizer")
 
     def load(self, device: str) -> PreTrainedModel:
         """Weights on the device, in evaluation mode; over several devices where there is a ``device_map``.
@@ -93,6 +101,8 @@ class ModelSpec:
         """
         importlib.import_module("transformers.utils.logging").disable_progress_bar()
         model: PreTrainedModel
+        if self.gguf:
+            return gguf_model.gguf_weights(self.gguf, DTYPES[self.dtype]).to(device).eval()  # type: ignore[arg-type]
         if self.device_map is not None:
             if importlib.util.find_spec("accelerate") is None:
                 raise UserError(f"model.device_map={self.device_map} needs accelerate: pip install accelerate.")
@@ -114,6 +124,10 @@ class ModelSpec:
     def _missing_message(self, error: Exception) -> str:
         if self.folder is not None:
             return f"The folder {self.location} holds no model that transformers can load: {_first_line(error)}"
+        if self.fetch is not None:
+            return f"Model {self.name} is not on this machine: fetch it with '{self.fetch}'."
+        if self.path.endswith(model_files.GGUF):
+            return f"There is no file {self.path}: correct model.path."
         if self.path.startswith(("/", "./", "../", "~")):
             return f"There is no folder {self.path}: correct model.path, or give a hub id such as Qwen/Qwen2.5-3B."
         licence = (

@@ -9,6 +9,7 @@ from huggingface_hub import try_to_load_from_cache
 from harness.config import identity
 
 BUNDLED = Path(__file__).parents[1]  # `bundled/testbed` is the folder harness/testbed
+GGUF = ".gguf"
 _DECIDING = {".json", ".jinja", ".safetensors", ".bin", ".model"}
 _MEASURED = "numbers.json"  # results of the training script: measuring again does not change the model
 
@@ -21,11 +22,32 @@ def model_folder(path: str) -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def model_version(path: str, revision: str | None) -> dict[str, str]:
-    """The content of a folder; of a hub id the commit that lies in the local cache.
+def gguf_model(path: str, name: str | None, revision: str | None) -> Path | None:
+    """The GGUF file that holds the model: ``path`` itself, or ``name`` in that folder or hub repository.
+
+    Without a name it is the one such file of a folder that has no ``config.json``. None where there is none.
+    """
+    if path.endswith(GGUF):
+        file = Path(path).expanduser()
+        return file if file.is_file() else None
+    folder = model_folder(path)
+    if folder is None:
+        cached = try_to_load_from_cache(path, name, revision=revision) if name else None
+        return Path(cached) if isinstance(cached, str) else None
+    if name is not None:
+        return folder / name if (folder / name).is_file() else None
+    files = [] if (folder / "config.json").is_file() else list(folder.glob(f"*{GGUF}"))
+    return files[0] if len(files) == 1 else None
+
+
+def model_version(path: str, revision: str | None, gguf_file: str | None = None) -> dict[str, str]:
+    """The content of a GGUF file or a folder; of a hub id the commit that lies in the local cache.
 
     A branch such as ``main`` moves, so its name is used only while nothing of the model is on this machine.
     """
+    file = gguf_model(path, gguf_file, revision)
+    if file is not None:
+        return {"content": identity.hash_files((file,))}
     folder = model_folder(path)
     if folder is not None:
         files = tuple(file for file in folder.iterdir() if file.suffix in _DECIDING and file.name != _MEASURED)

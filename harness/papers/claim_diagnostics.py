@@ -73,6 +73,12 @@ def _volumes(frame: pd.DataFrame, names: Iterable[str]) -> Columns:
     return {name: of_prompts(part, "log_det") for name, part in _by_policy(known, names, "keydiff").items()}
 
 
+def _kept_similarity(frame: pd.DataFrame, names: Iterable[str]) -> Columns:
+    """Of the pairs of keys that a head keeps."""
+    pairs = frame[(frame["first"] == "kept") & (frame["second"] == "kept")]
+    return {name: of_prompts(part, "cosine") for name, part in _by_policy(pairs, names, "keydiff").items()}
+
+
 def _norm_spread(frame: pd.DataFrame, names: Iterable[str]) -> Columns:
     """Standard deviation of lengths over their mean, in each head."""
     shares = {f"{what} norms": frame[f"{what}_norm_std"] / frame[f"{what}_norm"] for what in ("key", "query")}
@@ -150,6 +156,9 @@ QUANTITIES: Mapping[str, DiagnosticQuantity] = {
         "keydiff", "Figure 2", ALIKE, partial(_means, columns={"correlation": "cosine_correlation"})
     ),
     "volume": DiagnosticQuantity("keydiff", "Figure 5", FigureDiagnostics(("log_det",), full=100, mini=20), _volumes),
+    "kept_similarity": DiagnosticQuantity(
+        "keydiff", "Figure 5", FigureDiagnostics(("key_cosines",), full=100, mini=20), _kept_similarity
+    ),
     "cosine_of_means": DiagnosticQuantity(
         "keydiff", "Figure 12", HEADS, partial(_greatest_head, column="cosine_of_means", name="the greatest head")
     ),
@@ -170,16 +179,16 @@ QUANTITIES: Mapping[str, DiagnosticQuantity] = {
         "caote", "Table 8", FigureDiagnostics(("score_ranks",), full=12, mini=12), _lowest_layer
     ),
     "output_error": DiagnosticQuantity(
-        "caote", "Figure 3", FigureDiagnostics(("output_error",), full=12, mini=12), _output_errors
+        "caote", "Figure 3", FigureDiagnostics(("output_error",), full=20, mini=20), _output_errors
     ),
     "attention_loss": DiagnosticQuantity(
         "hashevict", "Table 3", FigureDiagnostics(("attention_loss",), full=20, mini=12), _attention_losses
     ),
     "hash_correlation": DiagnosticQuantity(
-        "hashevict", "Figure 9", FigureDiagnostics(("lsh",), full=50, mini=12), _hash_correlations
+        "hashevict", "Figure 9", FigureDiagnostics(("lsh",), full=50, mini=20), _hash_correlations
     ),
     "hash_correlation_by_depth": DiagnosticQuantity(
-        "hashevict", "Figure 9", FigureDiagnostics(("lsh",), full=50, mini=12), _hash_correlations_by_depth
+        "hashevict", "Figure 9", FigureDiagnostics(("lsh",), full=50, mini=20), _hash_correlations_by_depth
     ),
     "ranking_loss": DiagnosticQuantity(
         "hashevict", "Figure 8", FigureDiagnostics(("ranking_loss",), full=20, mini=12), _ranking_losses

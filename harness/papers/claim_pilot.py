@@ -22,8 +22,7 @@ from harness.papers.claim_ledger import claims
 from harness.papers.published import PAPERS
 
 FILE = CONF / "pilot.csv"
-# Tasks whose samples do not change with the seed: a pilot would see the very samples that are tested.
-SAME_AT_EVERY_SEED = ("book_perplexity",)
+FIXED_PLACES = ("book_perplexity",)  # tasks whose samples are the same at every seed, in another order
 OF_A_CELL = ("block_size", "budget", "config", "created", "git", "model", "policy", "prompt", "seed", "task")
 CLEAREST = 8.0  # standard errors; beyond this a p is not told from zero
 
@@ -61,13 +60,17 @@ class ClaimPilot:
 
 
 def pooled(sweeps: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Sweeps of the same cells with samples of different seeds as one, in which a cell is described as in the last."""
+    """Sweeps of the same cells with samples of different seeds as one, in which a cell is described as in the last.
+
+    Windows of a novel keep their names at every seed: those that several sweeps have read count once.
+    """
     named = []
     for rows in sweeps:
         cells = {config: _but_for_seed_and_code(config) for config in rows["config"].unique()}
-        samples = rows["seed"].astype(str) + "/" + rows["sample_id"]
+        drawn = ~rows["task"].isin(FIXED_PLACES)
+        samples = rows["sample_id"].where(~drawn, rows["seed"].astype(str) + "/" + rows["sample_id"])
         named.append(rows.assign(cell_id=rows["config"].map(cells), sample_id=samples))
-    found = pd.concat(named, ignore_index=True)
+    found = pd.concat(named, ignore_index=True).drop_duplicates(["cell_id", "sample_id", "metric"], keep="last")
     last = found.drop_duplicates("cell_id", keep="last").set_index("cell_id")
     return found.assign(**{name: found["cell_id"].map(last[name]) for name in OF_A_CELL})
 
@@ -86,8 +89,7 @@ def pilot_of(rows: pd.DataFrame) -> list[ClaimPilot]:
     for paper in PAPERS:
         for claim in claims(paper):
             evidence = collect_evidence(claim, index, mini=True)
-            tasks = {cell.task for own in evidence.cells for cell in own}
-            if claim.comparison is not None and not tasks & set(SAME_AT_EVERY_SEED):
+            if claim.comparison is not None:
                 found.append(_pilot_of_claim(claim.id, evidence))
     return found
 

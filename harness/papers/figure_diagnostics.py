@@ -49,6 +49,7 @@ def diagnose_items(paper: str, items: Sequence[str], scale: str, overrides: Sequ
     models: dict[ModelSpec, Any] = {}
     computed = 0
     prompts = Prompts()
+    prompts.expect(each.cell for each in work)
     for i, each in enumerate(work, start=1):
         if reason := reason_against_cell(each.cell, prompts):
             raise CellError(reason)

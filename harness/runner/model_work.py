@@ -152,7 +152,9 @@ class JobBuilder:
 
     def build(self, jobs: Iterable[QueuedJob]) -> list[Job]:
         """The same jobs, ready for the engine."""
-        return [self._build(job) for job in jobs]
+        asked = tuple(jobs)
+        self.prompts.expect(self.cell(name) for name in {job.cell for job in asked})
+        return [self._build(job) for job in asked]
 
     def _build(self, job: QueuedJob) -> Job:
         cell = self.cell(job.cell)

@@ -8,11 +8,11 @@ identity (`harness.config.identity`), so this module holds nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from harness.config.cell import Cell
+from harness.config.cell import Cell, greatest
 from harness.config.identity import hash_data
 from harness.config.model import ModelSpec
 from harness.engine.requests import Request, RequestOutput
@@ -103,6 +103,13 @@ class Prompts:
     def __init__(self) -> None:
         self._builders: dict[ModelSpec, RequestBuilder] = {}
         self._tasks: dict[tuple[ModelSpec, Task], _TaskPrompts] = {}
+        self._expected: dict[tuple[ModelSpec, Task], int | None] = {}
+
+    def expect(self, cells: Iterable[Cell]) -> None:
+        """These cells will be asked for: a task's samples are then made once, as many as the largest of them has."""
+        for cell in cells:
+            key = cell.model, cell.task
+            self._expected[key] = greatest((cell.limit, self._expected.get(key, 0)))
 
     def samples_of(self, cell: Cell) -> list[tuple[Sample, list[int], int]]:
         """Every sample of a cell, its prompt's tokens, and the slots that the budget grants it (0 for dense)."""
@@ -132,7 +139,7 @@ class Prompts:
         key = cell.model, cell.task
         if key not in self._tasks:
             self._tasks[key] = _TaskPrompts(self.encoder(cell.model), cell.task)
-        self._tasks[key].make(count)
+        self._tasks[key].make(greatest((count, self._expected.get(key, 0))))
         return self._tasks[key]
 
 

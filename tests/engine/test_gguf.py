@@ -1,0 +1,135 @@
+"""A GGUF file is the model that it was made from: configuration, weights, tokenizer, chat format, identity."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+import torch
+from tiny import prompt, tiny_model
+from tiny_gguf import CHAT, TOKENS, write_gguf
+
+from harness.config import gguf_model, identity
+from harness.config.model import ModelSpec
+from harness.engine.engine import Engine
+from harness.engine.requests import Prompting, Request
+from harness.errors import UserError
+from policies import DENSE
+
+
+@pytest.fixture(scope="module")
+def original():
+    return tiny_model("llama", vocab_size=len(TOKENS), rms_norm_eps=1e-5)
+
+
+@pytest.fixture(scope="module")
+def file(original, tmp_path_factory):
+    return write_gguf(original, tmp_path_factory.mktemp("gguf") / "tiny-F32.gguf")
+
+
+def spec(**settings) -> ModelSpec:
+    return ModelSpec.parse({"dtype": "float32", **{name: str(value) for name, value in settings.items()}})
+
+
+def test_the_weights_are_those_of_the_original(original, file):
+    loaded = spec(path=file).load("cpu")
+    for name, weight in original.state_dict().items():
+        torch.testing.assert_close(loaded.state_dict()[name], weight, rtol=0, atol=0, msg=name)
+
+
+def test_the_engine_generates_the_tokens_of_the_original(original, file):
+    request = Request(prompt(60), DENSE, max_new_tokens=12)
+    loaded = spec(path=file).load("cpu")
+    loaded.generation_config.eos_token_id = None
+    (ours,) = Engine(loaded).generate([request], Prompting("blocked", 16))
+    (expected,) = Engine(original).generate([request], Prompting("blocked", 16))
+    assert ours.tokens == expected.tokens
+
+
+def test_settings_are_the_decimals_that_the_author_wrote(original, file):
+    config = spec(path=file).config()
+    assert config.rms_norm_eps == 1e-5
+    assert config.rope_parameters["rope_theta"] == original.config.rope_parameters["rope_theta"]
+    assert config.max_position_embeddings == original.config.max_position_embeddings
+
+
+def test_the_shape_is_read_without_weights(file):
+    shape = spec(path=file).shape()
+    assert (shape.layers, shape.kv_heads, shape.query_heads) == (3, 2, 4)
+
+
+def test_it_can_be_saved_and_loaded_as_any_model(file, tmp_path):
+    model = spec(path=file).load("cpu")
+    model.save_pretrained(tmp_path)
+    again = spec(path=tmp_path).load("cpu")
+    for name, weight in model.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], weight, rtol=0, atol=0, msg=name)
+
+
+@pytest.mark.parametrize("text", ["the number 1234", "a  12 \n\n  34  ", "Überraschung: 7,5 % – 老師", "   "])
+def test_texts_come_back_and_digits_stand_alone(file, text):
+    tokenizer = spec(path=file).tokenizer()
+    tokens = tokenizer(text).input_ids
+    assert tokenizer.decode(tokens) == text
+    pieces = tokenizer.convert_ids_to_tokens(tokens)
+    assert all(len(piece) == 1 for piece in pieces if any(letter.isdigit() for letter in piece))
+
+
+def test_what_stands_before_a_digit_is_not_cut_for_it(file):
+    """Two spaces are one token here; without the rule the second would go with the digit."""
+    tokenizer = spec(path=file).tokenizer()
+    assert tokenizer.convert_ids_to_tokens(tokenizer("a  1").input_ids) == ["a", "ĠĠ", "1"]
+
+
+def test_the_chat_format_comes_from_the_file(file):
+    tokenizer = spec(path=file).tokenizer()
+    assert tokenizer.chat_template == CHAT
+    tokens = tokenizer.apply_chat_template([{"role": "user", "content": "the"}], tokenize=True)["input_ids"]
+    assert TOKENS[tokens[0]] == "<|im_start|>"
+    assert TOKENS[tokens[-2]] == "<|im_end|>"
+    assert tokenizer.eos_token_id == 2
+
+
+def test_a_folder_names_its_file_or_has_only_one(file, original):
+    folder = file.parent
+    by_path, by_name, alone = spec(path=file), spec(path=folder, gguf_file=file.name), spec(path=folder)
+    assert by_path.identity() == by_name.identity() == alone.identity()
+    assert by_path.name == "tiny-F32"
+    assert by_name.tokenizer().get_vocab() == by_path.tokenizer().get_vocab()
+
+
+def test_another_byte_is_another_model(file, tmp_path):
+    copy = tmp_path / file.name
+    data = bytearray(file.read_bytes())
+    copy.write_bytes(data)
+    assert spec(path=copy).identity() == spec(path=file).identity()
+    data[-100] ^= 1
+    copy.write_bytes(data)
+    identity.hash_files.cache_clear()
+    assert spec(path=copy).identity() != spec(path=file).identity()
+
+
+@pytest.mark.parametrize("length", [0, 3, 20, 2000, -1000])
+def test_a_file_that_was_cut_off_is_refused(file, tmp_path, length):
+    part = tmp_path / "part.gguf"
+    part.write_bytes(file.read_bytes()[:length])
+    with pytest.raises(UserError, match=r"part\.gguf is no complete GGUF file .*: it is damaged or cut off"):
+        spec(path=part).load("cpu")
+
+
+def test_an_architecture_that_transformers_cannot_read_is_named(original, tmp_path):
+    file = write_gguf(original, tmp_path / "new.gguf", architecture="mamba99")
+    with pytest.raises(UserError, match=r"architecture 'mamba99', which transformers .* use its original weights"):
+        spec(path=file).config()
+
+
+def test_a_missing_package_is_named_with_the_command(file, monkeypatch):
+    gguf_model._text_fields.cache_clear()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"is read with the package gguf: pip install gguf accelerate\."):
+        gguf_model._text_fields(file, 0)
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(UserError, match=r"There is no file /nowhere/model\.gguf: correct model\.path"):
+        spec(path="/nowhere/model.gguf").config()
