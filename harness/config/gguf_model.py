@@ -1,80 +1,116 @@
 """GGUF files: llama.cpp's format, with weights, configuration, tokenizer and chat format in one file.
 
-transformers reads them; what it reads differently from the original model is put right here. Numbers of the
-configuration are decimals of a float32 (1e-05 is 9.999999747e-06), digits are not split off from what stands before
-them, and a model read from such a file cannot be saved: its weights go into a new model of the same configuration.
+transformers reads them, half a minute for a small model at every start, and reads some things differently from the
+original model. A file is therefore converted once, into folders that load like any other model's: its description
+(configuration and tokenizer), and its weights in the type that a run asks for. What is put right in between: numbers of
+the configuration are decimals of a float32 (1e-05 is 9.999999747e-06), digits are not split off from what stands before
+them, and a model read from such a file cannot be saved, so its weights go into a new model of the same configuration.
 """
 
 from __future__ import annotations
 
-import copy
 import importlib
 import importlib.util
 import io
+import os
+import shutil
+import uuid
+from collections.abc import Callable
 from contextlib import redirect_stderr
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from harness.config.identity import hash_files
+from harness.console import say
 from harness.errors import UserError
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
 NEEDED = ("gguf", "accelerate")  # packages with which transformers reads such files
+FORMAT = 1  # raised whenever files are converted differently
 # Values of tokenizer.ggml.pre whose tokenizers make a word of every digit before they split by the rules of GPT-2, of
 # which transformers 5.23 knows none. Source: the table in llama.cpp's src/llama-vocab.cpp.
 DIGITS_APART = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b")
 
 
-def gguf_config(file: Path) -> Any:
-    """The model's configuration. Raises `UserError` where the file is damaged or transformers cannot read it."""
-    return copy.deepcopy(_config(file, file.stat().st_mtime_ns))
+def described(file: Path) -> Path:
+    """The folder with the file's configuration and tokenizer, made at the first call.
+
+    Raises `UserError` where the file is damaged, or where transformers cannot read its architecture.
+    """
+    return _once(file, "description", lambda folder: _write_description(file, folder))
 
 
-def gguf_tokenizer(file: Path) -> Any:
-    """The tokenizer with its chat format. Raises `UserError` as `gguf_config` does."""
-    config = gguf_config(file)
-    kind = importlib.import_module("transformers").AutoTokenizer
-    tokenizer = kind.from_pretrained(file.parent, gguf_file=file.name, config=config)
-    if _text_fields(file, file.stat().st_mtime_ns).get("tokenizer.ggml.pre") in DIGITS_APART:
-        words = importlib.import_module("tokenizers.pre_tokenizers")
-        backend = tokenizer.backend_tokenizer
-        backend.pre_tokenizer = words.Sequence([words.Digits(individual_digits=True), backend.pre_tokenizer])
-    return tokenizer
+def with_weights(file: Path, name: str, dtype: torch.dtype) -> Path:
+    """The folder with the file's weights too, dequantised to ``dtype``, called ``name``. Raises as `described` does."""
+    return _once(file, name, lambda folder: _write_weights(file, folder, dtype))
 
 
-def gguf_weights(file: Path, dtype: torch.dtype) -> PreTrainedModel:
-    """The model, dequantised to ``dtype``, as if it came from a folder. Raises `UserError` as `gguf_config` does."""
-    kind = importlib.import_module("transformers").AutoModelForCausalLM
-    config = gguf_config(file)
-    with redirect_stderr(io.StringIO()):  # a progress bar of its own, which no setting of transformers switches off
-        read = kind.from_pretrained(file.parent, gguf_file=file.name, config=config, dtype=dtype)
-    with importlib.import_module("transformers.initialization").no_init_weights():
-        model: PreTrainedModel = kind.from_config(config, dtype=dtype)
-    model.load_state_dict(read.state_dict())
-    return model
+def _once(file: Path, what: str, write: Callable[[Path], None]) -> Path:
+    """What ``write`` makes of this content, in the cache; whole or not there, whoever else writes the same."""
+    folder = cache_folder() / f"{hash_files((file,))}-{FORMAT}-{what}"
+    if folder.is_dir():
+        return folder
+    say(f"{file.name}: converting its {what} once, into {folder}.")
+    unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.part")
+    try:
+        unfinished.mkdir(parents=True)
+        write(unfinished)
+        if not folder.is_dir():
+            unfinished.rename(folder)
+    except OSError as error:
+        if not folder.is_dir():  # else another process was faster
+            raise UserError(
+                f"{file.name} cannot be converted into {folder.parent} ({error.strerror or error}): make room, or "
+                "name another folder in KVREPLICA_CACHE."
+            ) from None
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return folder
 
 
-@cache
-def _config(file: Path, modified: int) -> Any:
-    """Read once: a pass over a vocabulary takes seconds. ``modified`` tells the versions of a file apart."""
-    architecture = _text_fields(file, modified)["general.architecture"]
+def cache_folder() -> Path:
+    """Where converted models are: ``gguf`` in KVREPLICA_CACHE, or in the user's own cache."""
+    return Path(os.environ.get("KVREPLICA_CACHE") or Path.home() / ".cache" / "kvreplica") / "gguf"
+
+
+def _write_description(file: Path, folder: Path) -> None:
+    fields = _text_fields(file)
     transformers = importlib.import_module("transformers")
     try:
         config = transformers.AutoConfig.from_pretrained(file.parent, gguf_file=file.name)
     except (ValueError, KeyError):
         raise UserError(
-            f"{file} holds a model of the architecture '{architecture}', which transformers {transformers.__version__} "
-            "cannot read from a GGUF file: use its original weights, as a folder or by their id on the hub."
+            f"{file} holds a model of the architecture '{fields['general.architecture']}', which transformers "
+            f"{transformers.__version__} cannot read from a GGUF file: use its original weights, as a folder or by "
+            "their id on the hub."
         ) from None
     for name, value in config.to_dict().items():
         if isinstance(value, (float, dict)):
             setattr(config, name, shortest(value))
-    return config
+    tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, config=config)
+    if fields.get("tokenizer.ggml.pre") in DIGITS_APART:
+        words = importlib.import_module("tokenizers.pre_tokenizers")
+        backend = tokenizer.backend_tokenizer
+        backend.pre_tokenizer = words.Sequence([words.Digits(individual_digits=True), backend.pre_tokenizer])
+    config.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _write_weights(file: Path, folder: Path, dtype: torch.dtype) -> None:
+    transformers = importlib.import_module("transformers")
+    description = described(file)
+    config = transformers.AutoConfig.from_pretrained(description)
+    kind = transformers.AutoModelForCausalLM
+    with redirect_stderr(io.StringIO()):  # a progress bar of its own, which no setting of transformers switches off
+        read = kind.from_pretrained(file.parent, gguf_file=file.name, config=config, dtype=dtype)
+    with importlib.import_module("transformers.initialization").no_init_weights():
+        model = kind.from_config(config, dtype=dtype)
+    model.load_state_dict(read.state_dict())
+    model.tie_weights()  # what the embedding and the output share is stored once
+    shutil.copytree(description, folder, dirs_exist_ok=True)
+    model.save_pretrained(folder)
 
 
 def shortest(value: Any) -> Any:
@@ -84,8 +120,7 @@ def shortest(value: Any) -> Any:
     return float(str(np.float32(value))) if isinstance(value, float) else value
 
 
-@cache
-def _text_fields(file: Path, modified: int) -> dict[str, str]:
+def _text_fields(file: Path) -> dict[str, str]:
     """The settings of the file that are texts. Reading them finds a file that is damaged or cut off."""
     if missing := [package for package in NEEDED if importlib.util.find_spec(package) is None]:
         raise UserError(f"{file} is read with the package {missing[0]}: pip install {' '.join(missing)}.")

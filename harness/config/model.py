@@ -72,8 +72,8 @@ class ModelSpec:
 
     @property
     def location(self) -> str:
-        """What transformers gets as the model's name."""
-        return str(self.folder or self.path)
+        """What transformers gets as the model's name; of a GGUF file the folder with its description."""
+        return str(gguf_model.described(self.gguf) if self.gguf else self.folder or self.path)
 
     def identity(self) -> dict[str, str]:
         """The fields that change outputs: content of files, or id and commit on the hub; dtype and chat format."""
@@ -82,7 +82,7 @@ class ModelSpec:
 
     def config(self) -> Any:
         """The model's configuration, without its weights."""
-        return gguf_model.gguf_config(self.gguf) if self.gguf else self._fetch("AutoConfig")
+        return self._fetch("AutoConfig")
 
     def shape(self) -> ModelShape:
         """Layers and heads, read without the weights."""
@@ -92,7 +92,7 @@ class ModelSpec:
 
     def tokenizer(self) -> Any:
         """The model's tokenizer."""
-        return gguf_model.gguf_tokenizer(self.gguf) if self.gguf else self._fetch("AutoTokenizer")
+        return self._fetch("AutoTokenizer")
 
     def load(self, device: str) -> PreTrainedModel:
         """Weights on the device, in evaluation mode; over several devices where there is a ``device_map``.
@@ -101,8 +101,6 @@ class ModelSpec:
         """
         importlib.import_module("transformers.utils.logging").disable_progress_bar()
         model: PreTrainedModel
-        if self.gguf:
-            return gguf_model.gguf_weights(self.gguf, DTYPES[self.dtype]).to(device).eval()  # type: ignore[arg-type]
         if self.device_map is not None:
             if importlib.util.find_spec("accelerate") is None:
                 raise UserError(f"model.device_map={self.device_map} needs accelerate: pip install accelerate.")
@@ -114,9 +112,12 @@ class ModelSpec:
     def _fetch(self, kind: str, **options: Any) -> Any:
         """What transformers' class ``kind`` loads. Raises `UserError` where the model is not on this machine."""
         loader = getattr(importlib.import_module("transformers"), kind)
+        location = self.location
+        if self.gguf and kind == "AutoModelForCausalLM":
+            location = str(gguf_model.with_weights(self.gguf, self.dtype, DTYPES[self.dtype]))
         try:
             return loader.from_pretrained(
-                self.location, revision=self.revision, local_files_only=not self.download, **options
+                location, revision=self.revision, local_files_only=not self.download, **options
             )
         except (OSError, ValueError) as error:
             raise UserError(self._missing_message(error)) from error

@@ -17,6 +17,15 @@ from harness.errors import UserError
 from policies import DENSE
 
 
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory):
+    """Converted models of this module."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KVREPLICA_CACHE", str(folder))
+        yield folder / "gguf"
+
+
 @pytest.fixture(scope="module")
 def original():
     return tiny_model("llama", vocab_size=len(TOKENS), rms_norm_eps=1e-5)
@@ -123,11 +132,30 @@ def test_an_architecture_that_transformers_cannot_read_is_named(original, tmp_pa
         spec(path=file).config()
 
 
-def test_a_missing_package_is_named_with_the_command(file, monkeypatch):
-    gguf_model._text_fields.cache_clear()
+def test_a_missing_package_is_named_with_the_command(file, monkeypatch, tmp_path):
+    monkeypatch.setenv("KVREPLICA_CACHE", str(tmp_path))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"is read with the package gguf: pip install gguf accelerate\."):
-        gguf_model._text_fields(file, 0)
+        gguf_model.described(file)
+
+
+def test_a_file_is_converted_once_whole_and_for_each_type_apart(file, monkeypatch, tmp_path):
+    monkeypatch.setenv("KVREPLICA_CACHE", str(tmp_path))
+    spec(path=file).load("cpu")
+    spec(path=file, dtype="bfloat16").load("cpu")
+    made = sorted(folder.name.rpartition("-")[2] for folder in (tmp_path / "gguf").iterdir())
+    assert made == ["bfloat16", "description", "float32"]
+    monkeypatch.setattr(gguf_model, "_text_fields", lambda file: pytest.fail("it was read again"))
+    assert spec(path=file).load("cpu").dtype == torch.float32
+
+
+def test_a_conversion_that_fails_leaves_nothing(original, monkeypatch, tmp_path):
+    monkeypatch.setenv("KVREPLICA_CACHE", str(tmp_path))
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(write_gguf(original, tmp_path / "whole.gguf").read_bytes()[:3000])
+    with pytest.raises(UserError):
+        spec(path=broken).config()
+    assert list((tmp_path / "gguf").iterdir()) == []
 
 
 def test_a_missing_file_is_named():
