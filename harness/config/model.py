@@ -75,6 +75,13 @@ class ModelSpec:
         """What transformers gets as the model's name; of a GGUF file the folder with its description."""
         return str(gguf_model.described(self.gguf) if self.gguf else self.folder or self.path)
 
+    @property
+    def weights_location(self) -> str:
+        """The same for the weights, which a GGUF file has in a folder of their own for each dtype."""
+        if self.gguf is None:
+            return self.location
+        return str(gguf_model.with_weights(self.gguf, self.dtype, DTYPES[self.dtype]))
+
     def identity(self) -> dict[str, str]:
         """The fields that change outputs: content of files, or id and commit on the hub; dtype and chat format."""
         how = {"dtype": self.dtype, "chat": str(self.chat), "double_bos": str(self.double_bos)}
@@ -82,7 +89,7 @@ class ModelSpec:
 
     def config(self) -> Any:
         """The model's configuration, without its weights."""
-        return self._fetch("AutoConfig")
+        return self._fetch("AutoConfig", self.location)
 
     def shape(self) -> ModelShape:
         """Layers and heads, read without the weights."""
@@ -92,7 +99,7 @@ class ModelSpec:
 
     def tokenizer(self) -> Any:
         """The model's tokenizer."""
-        return self._fetch("AutoTokenizer")
+        return self._fetch("AutoTokenizer", self.location)
 
     def load(self, device: str) -> PreTrainedModel:
         """Weights on the device, in evaluation mode; over several devices where there is a ``device_map``.
@@ -104,17 +111,16 @@ class ModelSpec:
         if self.device_map is not None:
             if importlib.util.find_spec("accelerate") is None:
                 raise UserError(f"model.device_map={self.device_map} needs accelerate: pip install accelerate.")
-            model = self._fetch("AutoModelForCausalLM", dtype=DTYPES[self.dtype], device_map=self.device_map)
+            model = self._fetch(
+                "AutoModelForCausalLM", self.weights_location, dtype=DTYPES[self.dtype], device_map=self.device_map
+            )
             return model.eval()
-        model = self._fetch("AutoModelForCausalLM", dtype=DTYPES[self.dtype])
+        model = self._fetch("AutoModelForCausalLM", self.weights_location, dtype=DTYPES[self.dtype])
         return model.to(device).eval()  # type: ignore[arg-type]
 
-    def _fetch(self, kind: str, **options: Any) -> Any:
-        """What transformers' class ``kind`` loads. Raises `UserError` where the model is not on this machine."""
+    def _fetch(self, kind: str, location: str, **options: Any) -> Any:
+        """What transformers' class ``kind`` loads from there. Raises `UserError` where the model is not here."""
         loader = getattr(importlib.import_module("transformers"), kind)
-        location = self.location
-        if self.gguf and kind == "AutoModelForCausalLM":
-            location = str(gguf_model.with_weights(self.gguf, self.dtype, DTYPES[self.dtype]))
         try:
             return loader.from_pretrained(
                 location, revision=self.revision, local_files_only=not self.download, **options

@@ -54,7 +54,7 @@ def test_dense_gives_the_tokens_of_generate(model, tokenizer, length):
 
 
 def test_the_perplexity_of_a_window_is_that_of_one_dense_pass(model, tokenizer):
-    """Sums in another order move it by 1e-5 of its value; the bound is one in a thousand."""
+    """Sums in another order move it a little: within one in a thousand."""
     tokens = running_text(tokenizer, 2048)
     with torch.inference_mode():
         logits = model(torch.tensor([tokens])).logits[0, :-1].float()
