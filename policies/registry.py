@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from policies.ada import AdaKV
@@ -109,21 +110,6 @@ def _prompt_stage(spec: Mapping[str, Any]) -> PromptStage:
     )
 
 
-PARTS: dict[str, Callable[[Any], Any]] = {
-    "scorer": lambda spec: _part("scorer", spec, SCORERS),
-    "correction": lambda spec: _part("correction", spec, CORRECTIONS),
-    "allocator": lambda spec: _part("allocator", spec, ALLOCATORS),
-    "protect": lambda spec: _construct("protect", Protect, spec),
-    "schedule": lambda spec: _construct("schedule", Schedule, spec),
-    "prompt_stage": _prompt_stage,
-    "rope": str,
-    "hindsight": bool,
-    "logit_scale": str,
-    "structure": lambda spec: _part("structure", spec, STRUCTURES),
-    "token_filter": lambda spec: _construct("token_filter", TokenFilter, spec),
-}
-
-
 def _part(role: str, spec: str | Mapping[str, Any] | Part, known: Mapping[str, Callable[..., Part]]) -> Part:
     if not isinstance(spec, str | Mapping):
         return spec  # a part of the user's, built already
@@ -142,3 +128,19 @@ def _construct(what: str, factory: Callable[..., Part], parameters: Mapping[str,
         if parameter not in allowed:
             raise PolicyError(f"The {what} has no parameter '{parameter}'. {nearest(parameter, allowed)}")
     return factory(**parameters)
+
+
+NAMED_PARTS: dict[str, Mapping[str, Callable[..., Any]]] = {
+    "scorer": SCORERS,
+    "correction": CORRECTIONS,
+    "allocator": ALLOCATORS,
+    "structure": STRUCTURES,
+}
+PLAIN_PARTS: dict[str, Callable[..., Any]] = {"protect": Protect, "schedule": Schedule, "token_filter": TokenFilter}
+VALUES = ("rope", "hindsight", "logit_scale")
+PARTS: dict[str, Callable[[Any], Any]] = {
+    **{role: partial(_part, role, known=known) for role, known in NAMED_PARTS.items()},
+    **{role: partial(_construct, role, kind) for role, kind in PLAIN_PARTS.items()},
+    **{role: lambda value: value for role in VALUES},
+    "prompt_stage": _prompt_stage,
+}

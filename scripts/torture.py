@@ -27,7 +27,7 @@ import pandas as pd
 import torch
 
 from harness.config.cell import Cell
-from harness.config.compose import compose_config, to_plain
+from harness.config.compose import checked_config, compose_config
 from harness.engine.engine import Engine
 from harness.engine.requests import Request, RequestOutput
 from harness.runner.job_spec import JobSpec
@@ -142,7 +142,7 @@ def _work(spec: JobSpec) -> None:
 
 def _job_spec(options: argparse.Namespace, results: Path) -> JobSpec:
     words = [*WORDS, f"task.repeats={options.samples}"]
-    cells = tuple(Cell.parse(to_plain(compose_config([*words, f"policy={policy}"]))) for policy in POLICIES)
+    cells = tuple(Cell.parse(checked_config(compose_config([*words, f"policy={policy}"]))) for policy in POLICIES)
     return JobSpec(cells, results, "cpu", RunSettings(Shard(), 30.0, True, options.batch_rows))
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pandas as pd
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from rich.markup import escape
 
 from harness.config import plugins
-from harness.config.compose import compose_config, hydra_as_user_errors
+from harness.config.compose import checked_config, compose_config
 from harness.config.experiments import CONF
+from harness.config.model_files import GGUF, model_folder
 from harness.console import say
 from harness.errors import UserError
 from harness.integrations.loggers import logger_of
@@ -60,13 +61,13 @@ def run(
     beside = [*(f"{key}={_word(value)}" for key, value in _known(settings).items()), *overrides]
     beside.append(f"results_dir={_word(str(results_dir))}")
     axes = [
-        [_model(str(each)) for each in _listed(model)],
+        [_model(each) for each in _listed(model)],
         [_policy(each) for each in _listed(policy)],
         [[f"budget={_word(each)}"] for each in _listed(budget)],
         [[f"task={each}"] for each in _listed(task)],
     ]
-    configs = [_composed([*itertools.chain(*point), *beside]) for point in itertools.product(*axes)]
-    logger = logger_of(OmegaConf.to_container(configs[0].logger, resolve=True), Path(results_dir), "")
+    configs = [compose_config([*itertools.chain(*point), *beside]) for point in itertools.product(*axes)]
+    logger = logger_of(checked_config(configs[0])["logger"], Path(results_dir), "")
     try:
         done = run_sweep(configs, logger)
     except KeyboardInterrupt:
@@ -79,12 +80,6 @@ def run(
     return rows
 
 
-def _composed(overrides: Sequence[str]) -> DictConfig:
-    """The configuration that the command line would make of this. Raises `UserError` for names it does not know."""
-    with hydra_as_user_errors():
-        return compose_config(overrides)
-
-
 def _listed(value: Any) -> list[Any]:
     """One value or several as a list. Raises `UserError` for none."""
     several = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
@@ -94,10 +89,15 @@ def _listed(value: Any) -> list[Any]:
     return values
 
 
-def _model(name: str) -> list[str]:
-    """A configuration's name, or the path of a folder that holds a model."""
-    if "/" in name and Path(name).expanduser().is_dir():
-        return ["model=hf", f"model.path={_word(str(Path(name).expanduser()))}"]
+def _model(name: object) -> list[str]:
+    """A configuration's name, or the path of a folder or GGUF file that holds a model."""
+    if not isinstance(name, str):
+        raise UserError(
+            f"model= takes a name or a folder, not {type(name).__name__}: rows have to say which weights they are of. "
+            "Save it with save_pretrained and give the folder, or ask `generate`, which takes a model object."
+        )
+    if name.endswith(GGUF) or ("/" in name and model_folder(name) is not None):
+        return ["model=hf", f"model.path={_word(name)}"]
     return [f"model={name}"]
 
 

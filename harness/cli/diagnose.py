@@ -18,7 +18,7 @@ from rich.table import Table
 from harness.analysis.diagnostics import DIAGNOSTICS, check, chosen
 from harness.config import provenance
 from harness.config.cell import Cell
-from harness.config.compose import compose_config, to_plain
+from harness.config.compose import checked_config, compose_config
 from harness.config.model import pick_device
 from harness.console import console, say
 from harness.errors import CellError, UserError
@@ -61,7 +61,7 @@ def main(words: Sequence[str]) -> None:
 
 def _composed(words: Sequence[str]) -> dict[str, Any]:
     """The configuration of the main command, and ``what``, which only this command has."""
-    return to_plain(compose_config([f"+{word}" if word.startswith("what=") else word for word in words]))
+    return checked_config(compose_config([f"+{word}" if word.startswith("what=") else word for word in words]))
 
 
 def _show(name: str, frame: pd.DataFrame) -> None:

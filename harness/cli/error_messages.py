@@ -8,11 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hydra.errors import HydraException, MissingConfigException
-from omegaconf.errors import OmegaConfBaseException
-
 from harness.config.cell import USER_ERRORS
-from harness.config.compose import unknown_option, unreadable_overrides
 
 
 @contextmanager
@@ -22,10 +18,6 @@ def errors_in_plain_words() -> Iterator[None]:
         yield
     except USER_ERRORS as error:
         _stop(str(error))
-    except MissingConfigException as error:
-        _stop(unknown_option(error))
-    except (HydraException, OmegaConfBaseException) as error:
-        _stop(unreadable_overrides(str(error)))
     except BrokenPipeError:  # the reader (head, less) has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:

@@ -85,13 +85,15 @@ def _compose_with_hydra(words: Sequence[str], use: Callable[[Sequence[DictConfig
     import hydra
     from hydra.core.plugins import Plugins
 
+    from harness.config.compose import composing_errors
     from harness.config.experiments import CONF
     from hydra_plugins.kvreplica_launcher import SweepLauncher
 
     sys.argv[1:] = words  # where Hydra reads them
     Plugins.instance().register(SweepLauncher)  # Hydra finds it by itself only where this folder is on sys.path
     jobs: list[DictConfig] = []
-    hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(jobs.append)()
+    with composing_errors():
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(jobs.append)()
     if jobs:
         use(jobs)
 

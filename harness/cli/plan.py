@@ -17,7 +17,7 @@ from rich.markup import escape
 import tasks
 from harness.cli.claim_samples import claim_sample_lines
 from harness.config.cell import Cell
-from harness.config.compose import to_plain
+from harness.config.compose import checked_config
 from harness.config.model import DTYPES, ModelSpec, pick_device
 from harness.config.policy_config import preset
 from harness.console import say
@@ -110,7 +110,7 @@ def _divided(configs: Sequence[DictConfig]) -> tuple[list[DictConfig], list[Mapp
     here: list[DictConfig] = []
     absent: list[Mapping[str, Any]] = []
     for config in configs:
-        plain = to_plain(config)
+        plain = checked_config(config)
         if _model_is_here(ModelSpec.parse(plain["model"])) and _data_is_here(plain["task"]):
             here.append(config)
         else:

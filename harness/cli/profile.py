@@ -15,7 +15,7 @@ import tasks
 from harness.analysis.head_measurement import SCORES, Kind, measure
 from harness.cli.arguments import parse_known
 from harness.config import provenance
-from harness.config.compose import compose_config, to_plain
+from harness.config.compose import checked_config, compose_config
 from harness.config.head_profiles import identity, write
 from harness.config.model import ModelSpec, eos_token_ids, pick_device
 from harness.console import say
@@ -36,7 +36,7 @@ def main(words: Sequence[str]) -> None:
     """Measure and write. Raises the errors of `harness.config.cell.USER_ERRORS`."""
     own, overrides = parse_known(ProfileSettings, words, "profile", __doc__)
     kind, out = _kind(own.kind), _writable(own.out)
-    given = to_plain(compose_config([f"seed={PROFILE_SEED}", *overrides]))
+    given = checked_config(compose_config([f"seed={PROFILE_SEED}", *overrides]))
     spec = ModelSpec.parse(given["model"])
     task = tasks.build(given["task"].pop("name"), **given["task"])
     device = pick_device(given["device"])

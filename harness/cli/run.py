@@ -9,6 +9,7 @@ import pandas as pd
 from omegaconf import DictConfig, OmegaConf
 from rich.markup import escape
 
+from harness.config.compose import checked_config
 from harness.console import say
 from harness.errors import UserError
 from harness.integrations.loggers import logger_of
@@ -25,6 +26,7 @@ def sweep(configs: Sequence[DictConfig]) -> None:
 
     Cells that cannot be run as asked are named before and after the others have run.
     """
+    checked_config(configs[0])
     name, results_dir = str(configs[0].name), Path(configs[0].results_dir)
     logger = logger_of(OmegaConf.to_container(configs[0].logger, resolve=True), results_dir, name)
     done = run_sweep(configs, logger)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.config.compose import compose_config, to_plain
+from harness.config.compose import checked_config, compose_config
 from harness.config.experiments import CONF, option_names
 from harness.config.model import ModelSpec
 from harness.config.policy_config import policy_from
@@ -25,7 +25,7 @@ def presets() -> Iterator[Policy]:
     """Every shipped preset, built for the testbed."""
     for name in option_names("policy"):
         if name != NOT_A_PRESET:
-            config = to_plain(compose_config([f"policy={name}"]))
+            config = checked_config(compose_config([f"policy={name}"]))
             yield policy_from(config["policy"], ModelSpec.parse(config["model"]))
 
 

@@ -22,8 +22,8 @@ from harness.analysis.diagnostics import check
 from harness.analysis.token_diagnostics import pieces
 from harness.cli.arguments import parse_known
 from harness.config import provenance
-from harness.config.cell import Cell, parse_limit
-from harness.config.compose import compose_config, to_plain
+from harness.config.cell import Cell
+from harness.config.compose import checked_config, compose_config
 from harness.config.model import ModelSpec, pick_device
 from harness.console import say
 from harness.errors import CellError, UserError
@@ -48,7 +48,7 @@ def main(words: Sequence[str]) -> None:
     own, overrides = parse_known(SurvivorSettings, words, "survivors", __doc__)
     sample, configs = own.sample, _composed(overrides)
     first = configs[0]
-    limit = None if sample else parse_limit(first["limit"]) or 1
+    limit = None if sample else first["limit"] or 1
     store, prompts, device = Store(Path(first["results_dir"]) / "diagnostics"), Prompts(), first["device"]
     cells = unique_cells(replace(Cell.parse(config), limit=limit) for config in configs)
     work = [(cell, _jobs(cell, store, prompts, sample)) for cell in cells]
@@ -72,7 +72,7 @@ def _composed(arguments: Sequence[str]) -> list[dict[str, Any]]:
         else [each.input_line]
         for each in OverridesParser.create().parse_overrides(list(arguments))
     ]
-    return [to_plain(compose_config(typed)) for typed in itertools.product(*choices)]
+    return [checked_config(compose_config(typed)) for typed in itertools.product(*choices)]
 
 
 def _jobs(cell: Cell, store: Store, prompts: Prompts, sample: str) -> list[Job]:

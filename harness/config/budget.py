@@ -7,7 +7,7 @@ import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from harness.errors import UserError
 
@@ -29,10 +29,8 @@ class Budget:
     share_of: ShareOf = "prompt"
 
     @staticmethod
-    def parse(text: object, share_of: str = "prompt") -> Budget:
+    def parse(text: object, share_of: ShareOf = "prompt") -> Budget:
         """``256`` and ``4k`` are slots (k = 1024), ``25%`` and ``0.25`` shares. Raises `UserError`."""
-        if share_of not in get_args(ShareOf):
-            raise UserError(f"budget_of='{share_of}' is not one of {', '.join(get_args(ShareOf))}.")
         written = str(text).strip().lower()
         if match := re.fullmatch(r"(\d+(?:\.\d+)?)(k?)", written):
             number = float(match[1]) * (1024 if match[2] else 1)

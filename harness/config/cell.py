@@ -17,6 +17,8 @@ from harness.config.budget import FULL, Budget
 from harness.config.model import ModelSpec
 from harness.config.policy_config import policy_from
 from harness.config.scaled_budget import scaled_budget
+from harness.config.settings import Folder, Named
+from harness.config.type_check import check_settings, check_value
 from harness.engine.requests import SIMULATED, EngineError, Prompting, natural_regime, reason_against
 from harness.errors import CellError, UserError
 from policies import Policy, PolicyError
@@ -50,8 +52,7 @@ class Cell:
 
         Raises `CellError` for parts that do not go together, and the other errors of `harness.config.cell.USER_ERRORS`.
         """
-        task_config = dict(config["task"])
-        task = tasks.build(task_config.pop("name"), **task_config)
+        task = _task(config["task"])
         task.revision()  # missing data is named before the model is looked for
         model = ModelSpec.parse(config["model"])
         policy = policy_from(config["policy"], model, config["trusted"])
@@ -78,7 +79,7 @@ class Cell:
             task=task,
             seed=config["seed"],
             configuration=config,
-            limit=parse_limit(config["limit"]),
+            limit=config["limit"],
         )
 
     @cached_property
@@ -124,17 +125,18 @@ class Cell:
         }
 
 
+def _task(config: Mapping[str, Any]) -> Task:
+    check_settings(Named, config, "task")
+    kind = tasks.task_class(config["name"])
+    check_settings(kind, config, "task")
+    for name in kind.path_fields:
+        if config.get(name) is not None:
+            check_value(Folder, config[name], f"task.{name}")
+    return tasks.build(**config)
+
+
 def _is_synthetic(task: Task) -> bool:
     return getattr(task, "data", "") == "fixture"
-
-
-def parse_limit(limit: object, setting: str = "limit") -> int | None:
-    """A number of samples, at least 1; None = all. Raises `UserError`."""
-    if limit is None:
-        return None
-    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
-        raise UserError(f"{setting}={limit} leaves nothing to run: give the number of samples per cell, at least 1.")
-    return limit
 
 
 def greatest(limits: Iterable[int | None]) -> int | None:

@@ -10,38 +10,51 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from harness.config.experiments import CONF, option_names
+from harness.config.settings import check_config
 from harness.errors import UserError
 from policies import nearest
 
 
 def compose_config(overrides: Sequence[str]) -> DictConfig:
-    """The configuration of ``python -m harness`` with these overrides. Raises Hydra's errors."""
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+    """The configuration of ``python -m harness`` with these overrides. Raises `UserError` where there is none."""
+    with composing_errors(), initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         return compose("config", overrides=list(overrides))
 
 
-def to_plain(config: DictConfig) -> dict[str, Any]:
-    """Resolved, as plain dicts and lists."""
-    found = OmegaConf.to_container(config, resolve=True)
+def checked_config(config: DictConfig) -> dict[str, Any]:
+    """Resolved, as plain dicts and lists. Raises `UserError` for a setting of the wrong type."""
+    with composing_errors():
+        found = OmegaConf.to_container(config, resolve=True)
     assert isinstance(found, dict)
-    return {str(key): value for key, value in found.items()}
+    plain = {str(key): value for key, value in found.items()}
+    check_config(plain)
+    return plain
 
 
 @contextmanager
-def hydra_as_user_errors() -> Iterator[None]:
-    """Raise Hydra's errors about unknown names and settings as `UserError`."""
+def composing_errors() -> Iterator[None]:
+    """Raise what goes wrong while Hydra composes as `UserError`.
+
+    Any exception: only the user's words and files are at work here, and besides its own errors Hydra lets those of
+    Python, YAML and file systems pass, for a word that is no option, a file with a tab or one that includes itself.
+    """
     try:
         yield
+    except UserError:
+        raise
     except MissingConfigException as error:
-        raise UserError(unknown_option(error)) from error
-    except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(unreadable_overrides(str(error))) from error
+        raise UserError(_unknown_option(error)) from error
+    except RecursionError as error:
+        raise UserError(
+            "A configuration file includes itself, or has an alias that does: check its defaults."
+        ) from error
+    except Exception as error:
+        raise UserError(_unreadable(error)) from error
 
 
-def unknown_option(error: MissingConfigException) -> str:
+def _unknown_option(error: MissingConfigException) -> str:
     """Hydra's "could not find" as a sentence that offers the nearest names."""
     missing = (error.missing_cfg_file or "").removesuffix(".yaml")
     group, _, name = missing.partition("/")
@@ -50,8 +63,9 @@ def unknown_option(error: MissingConfigException) -> str:
     return f"There is no {group} called '{name}'. {nearest(name, option_names(group))}"
 
 
-def unreadable_overrides(message: str) -> str:
-    """Hydra's complaint about an override as one sentence, with the nearest settings where it names one."""
+def _unreadable(error: Exception) -> str:
+    """The complaint as one sentence, with the nearest settings where it names one."""
+    message = str(error) or type(error).__name__
     if match := re.search(r"Could not override '([^'.@]+)'", message):
         known = [
             *map(str, OmegaConf.load(CONF / "config.yaml")),
@@ -64,4 +78,5 @@ def unreadable_overrides(message: str) -> str:
             "task",
         ]
         return f"There is no setting '{match[1]}'. {nearest(match[1], {*known} - {'defaults', 'hydra'})}"
-    return f"The command line could not be read: {' '.join(message.split())}"
+    what = "The command line" if isinstance(error, HydraException) else "The configuration"
+    return f"{what} could not be read: {' '.join(message.split())}"

@@ -10,13 +10,13 @@ import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from harness.config import gguf_model, model_files
+from harness.config.type_check import check_names, check_settings
 from harness.errors import UserError
-from policies import nearest
 from policies.view import ModelShape
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class ModelSpec:
 
     name: str
     path: str
-    dtype: str = "float32"
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     revision: str | None = None
     gguf_file: str | None = None  # the file of a folder or hub repository that holds the model, if it is a GGUF file
     fetch: str | None = None  # the command that fetches the model, where it is not 'hf download'
@@ -44,21 +44,18 @@ class ModelSpec:
     @staticmethod
     def parse(config: Mapping[str, Any]) -> ModelSpec:
         """From the ``model`` group. Raises `UserError` for a missing path or an unknown dtype or key."""
-        known = ModelSpec.__dataclass_fields__
-        for key in config:
-            if key not in known:
-                raise UserError(f"The model has no setting '{key}'. {nearest(key, known)}")
+        check_names(config, list(ModelSpec.__dataclass_fields__), "The model")
         if not config.get("path"):
             raise UserError(
                 "model=hf needs to know which model: add model.path=<folder or hub id>, for example "
                 "model.path=Qwen/Qwen2.5-3B-Instruct."
             )
-        path = str(config["path"])
-        name = Path(path.removesuffix(model_files.GGUF)).name
-        spec = ModelSpec(**{**config, "path": path, "name": config.get("name") or name})
-        if spec.dtype not in DTYPES:
-            raise UserError(f"model.dtype='{spec.dtype}' is not known. {nearest(spec.dtype, DTYPES)}")
-        return spec
+        name = config.get("name")
+        if name is None:
+            name = Path(str(config["path"]).removesuffix(model_files.GGUF)).name
+        settings = {**config, "name": name}
+        check_settings(ModelSpec, settings, "model")
+        return ModelSpec(**settings)
 
     @property
     def folder(self) -> Path | None:

@@ -18,8 +18,16 @@ def model_folder(path: str) -> Path | None:
     """The local folder that holds the model (``bundled/<name>`` or a path), or None for a hub id."""
     if path.startswith("bundled/"):
         return BUNDLED / path.removeprefix("bundled/")
-    folder = Path(path).expanduser()
-    return folder if folder.is_dir() else None
+    found = _on_disk(path)
+    return found if found and found.is_dir() else None
+
+
+def _on_disk(path: str) -> Path | None:
+    try:
+        found = Path(path).expanduser()
+        return found if found.exists() else None
+    except (OSError, RuntimeError, ValueError):  # too long for a name, of a user who is not here, with a zero byte
+        return None
 
 
 def gguf_model(path: str, name: str | None, revision: str | None) -> Path | None:
@@ -28,8 +36,8 @@ def gguf_model(path: str, name: str | None, revision: str | None) -> Path | None
     Without a name it is the one such file of a folder that has no ``config.json``. None where there is none.
     """
     if path.endswith(GGUF):
-        file = Path(path).expanduser()
-        return file if file.is_file() else None
+        file = _on_disk(path)
+        return file if file and file.is_file() else None
     folder = model_folder(path)
     if folder is None:
         cached = try_to_load_from_cache(path, name, revision=revision) if name else None

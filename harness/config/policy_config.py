@@ -11,11 +11,13 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
-from harness.config.compose import compose_config, to_plain
+from harness.config.compose import checked_config, compose_config
 from harness.config.head_profiles import with_profile
 from harness.config.model import ModelSpec
 from harness.config.plugins import as_policy, build_plugin, is_plugin, registered_object
+from harness.config.type_check import check_settings, check_value
 from policies import Policy, build
+from policies.registry import NAMED_PARTS, PLAIN_PARTS, VALUES
 
 
 def policy_from(config: Mapping[str, Any], model: ModelSpec, trusted: Collection[str] = ()) -> Policy:
@@ -24,14 +26,34 @@ def policy_from(config: Mapping[str, Any], model: ModelSpec, trusted: Collection
         return registered_object(config)
     if is_plugin(config):
         return as_policy(build_plugin(config, trusted))
+    _check_parts(config)
     parts = {key: build_plugin(spec, trusted) if is_plugin(spec) else spec for key, spec in config.items()}
     return build(with_token_ids(with_profile(parts, model), model))
 
 
+def _check_parts(config: Mapping[str, Any], key: str = "policy") -> None:
+    """Raise `UserError` for a part, or a parameter of one, of the wrong type. Unknown names are left to `build`."""
+    values = {name: spec for name, spec in config.items() if name in ("name", *VALUES) and spec is not None}
+    check_settings(Policy, {"name": "unnamed", **values}, key)
+    for part, spec in config.items():
+        where = f"{key}.{part}"
+        if spec is None or is_plugin(spec):
+            continue
+        if part in NAMED_PARTS:
+            named = {"name": spec} if isinstance(spec, str) else check_value(str | Mapping[str, Any], spec, where)
+            check_value(str, named.get("name", ""), f"{where}.name")
+            if kind := NAMED_PARTS[part].get(named.get("name", "")):
+                check_settings(kind, named, where)
+        elif part in PLAIN_PARTS:
+            check_settings(PLAIN_PARTS[part], spec, where)
+        elif part == "prompt_stage":
+            _check_parts(check_value(Mapping[str, Any], spec, where), where)
+
+
 @cache
 def preset(name: str) -> Mapping[str, Any]:
-    """The ``policy`` group as ``policy=<name>`` composes it."""
-    return dict(to_plain(compose_config([f"policy={name}"]))["policy"])
+    """The ``policy`` group as ``policy=<name>`` composes it. Raises `UserError` for a name that is none."""
+    return dict(checked_config(compose_config([f"policy={name}"]))["policy"])
 
 
 def with_token_ids(policy: Mapping[str, Any], model: ModelSpec) -> Mapping[str, Any]:
@@ -42,8 +64,12 @@ def with_token_ids(policy: Mapping[str, Any], model: ModelSpec) -> Mapping[str, 
     unset = [kind for kind in KINDS if kind in structure and structure[kind] is None]
     if not unset:
         return policy
-    tokenizer = model.tokenizer()
-    return {**policy, "structure": {**structure, **{kind: KINDS[kind](tokenizer) for kind in unset}}}
+    return {**policy, "structure": {**structure, **{kind: _token_ids(kind, model) for kind in unset}}}
+
+
+@cache  # it reads the whole vocabulary
+def _token_ids(kind: str, model: ModelSpec) -> tuple[int, ...]:
+    return KINDS[kind](model.tokenizer())
 
 
 def _special(tokenizer: Any) -> tuple[int, ...]:

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from omegaconf import OmegaConf
 
 from harness.config.budget import Budget
 from harness.config.experiments import CONF
-from harness.errors import UserError
 
-AS_WRITTEN, SCALED = "as_written", "scaled"
+BudgetSlots: TypeAlias = Literal["as_written", "scaled"]
 
 
 @cache
@@ -37,15 +36,13 @@ def published_length(task: str) -> tuple[int, int] | None:
     return None
 
 
-def scaled_budget(budget: Budget, setting: object, task: str, synthetic: bool) -> Budget:
+def scaled_budget(budget: Budget, setting: BudgetSlots, task: str, synthetic: bool) -> Budget:
     """The budget of a cell on this task. ``setting``: of ``budget_slots``. ``synthetic``: whether its rows are.
 
-    The share is rounded to whole percent, below 10 % to tenths. Raises `UserError` for an unknown setting.
+    The share is rounded to whole percent, below 10 % to tenths.
     """
-    if setting not in (AS_WRITTEN, SCALED):
-        raise UserError(f"budget_slots={setting} is not one of {AS_WRITTEN}, {SCALED}.")
     published = published_length(task)
-    if setting == AS_WRITTEN or budget.slots is None or not synthetic or published is None:
+    if setting == "as_written" or budget.slots is None or not synthetic or published is None:
         return budget
     share = budget.slots / published[1]
     return Budget(share=min(1.0, max(0.001, round(share, 2 if share >= 0.1 else 3))))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from harness.config.cell import Cell
-from harness.config.compose import compose_config, to_plain
+from harness.config.compose import checked_config, compose_config
 from harness.config.experiments import option_names
 from harness.config.model import eos_token_ids, pick_device
 from harness.engine.engine import Engine
@@ -241,4 +241,4 @@ class KVReplica(TemplateLM):
 
 def _cell(overrides: Sequence[str]) -> Cell:
     """The cell that ``python -m harness`` would make from these settings; its task is ignored."""
-    return Cell.parse(to_plain(compose_config(overrides)))
+    return Cell.parse(checked_config(compose_config(overrides)))

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from harness.config import provenance
 from harness.config.cell import Cell
-from harness.config.compose import to_plain
+from harness.config.compose import checked_config
 from harness.config.experiments import CONF
 from harness.config.experiments import grid_jobs as written_out
 from harness.config.model import ModelSpec, pick_device
@@ -106,7 +106,7 @@ def _item_configs(
         return
     typed = [f"+exp={paper}/{experiment_name(item)}", f"scale={scale}", *overrides]
     for job in written_out(_compose(tuple(typed)), typed, scale, lambda given: _compose(tuple(given))):
-        yield to_plain(job)
+        yield checked_config(job)
         if wanted.of_dense:
             return
 

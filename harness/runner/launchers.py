@@ -30,22 +30,10 @@ from harness.runner.progress import Progress, watch_progress
 from harness.runner.samples import Prompts
 from harness.runner.signals import stoppable
 from harness.store.store import Store
-from policies import nearest
 
 LOOKS = 0.2  # seconds between looks at local workers
 PATIENCE = 60.0  # seconds that local workers have to end after they were asked to
-CLUSTERS = ("slurm", "local")  # of submitit
-Settings = Mapping[str, Any]  # of the group ``launcher``
-
-
-def count_setting(settings: Mapping[str, Any], key: str, default: int = 1, least: int = 1) -> int:
-    """A whole number; ``default`` where the setting is null. Raises `UserError`."""
-    value = settings.get(key)
-    if value is None:
-        return default
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise UserError(f"launcher.{key}={value} is not possible: give a whole number, at least {least}.")
-    return value
+Settings = Mapping[str, Any]  # of the group ``launcher``, checked (`harness.config.settings`)
 
 
 # ``launcher=local``: one process per GPU, or ``launcher.workers`` of them on processors.
@@ -64,8 +52,7 @@ def start_local(spec: JobSpec, settings: Settings) -> None:
     Raises KeyboardInterrupt for SIGINT and SIGTERM, after the workers have ended too.
     """
     gpus = _gpus() if spec.device != "cpu" else []
-    count = count_setting(settings, "workers", default=max(1, len(gpus)))
-    retries = count_setting(settings, "retries", least=0)
+    count, retries = settings["workers"] or max(1, len(gpus)), settings["retries"]
     file = spec.write()
     logs = spec.results_dir / "logs" / file.name.partition(".")[0]
     logs.mkdir(parents=True, exist_ok=True)
@@ -159,10 +146,7 @@ def start_slurm(spec: JobSpec, settings: Settings) -> None:
         submitit = importlib.import_module("submitit")
     except ImportError as error:
         raise UserError("launcher=slurm needs submitit: pip install -e '.[slurm]'.") from error
-    count = count_setting(settings, "workers")
-    cluster = str(settings["cluster"])
-    if cluster not in CLUSTERS:
-        raise UserError(f"launcher.cluster={cluster} is neither slurm nor local (processes here, for trying it out).")
+    count, cluster = settings["workers"], settings["cluster"]
     folder = spec.results_dir.resolve() / "logs" / "slurm"
     try:
         executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
@@ -204,8 +188,7 @@ def start_ray(spec: JobSpec, settings: Settings) -> None:
         ray = importlib.import_module("ray")
     except ImportError as error:
         raise UserError("launcher=ray needs ray: pip install -e '.[ray]'.") from error
-    count, retries = count_setting(settings, "workers"), count_setting(settings, "retries", least=0)
-    address = settings.get("address")
+    count, retries, address = settings["workers"], settings["retries"], settings["address"]
     try:
         ray.init(address=address, log_to_driver=False, logging_level="error")
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -265,8 +248,6 @@ def launch(spec: JobSpec, settings: Settings, prompts: Prompts, progress: Progre
     name = str(settings["name"])
     if name == "none":
         return spec.compute(prompts, progress)
-    if name not in STARTERS:
-        raise UserError(f"There is no launcher called '{name}'. {nearest(name, ['none', *STARTERS])}")
     plans, store = spec.plans(prompts), Store(spec.results_dir / "runs")
     present, requested = sum(plan.present for plan in plans), sum(plan.requested for plan in plans)
     if any(plan.jobs for plan in plans):

@@ -17,8 +17,8 @@ from omegaconf import DictConfig
 from rich.markup import escape
 
 from harness.config.budget import Budget
-from harness.config.cell import Cell, greatest, parse_limit
-from harness.config.compose import to_plain
+from harness.config.cell import Cell, greatest
+from harness.config.compose import checked_config
 from harness.config.policy_config import preset
 from harness.config.scaled_budget import published_length
 from harness.console import say
@@ -53,7 +53,7 @@ def baseline_cells(requested: Sequence[RequestedCell], prompts: Prompts) -> tupl
     beside: dict[tuple[Hashable, str], list[RequestedCell]] = defaultdict(list)
     for each in requested:
         if not each.cell.policy.is_dense:
-            for name in _baseline_names(each.config["references"]):
+            for name in each.config["references"]:
                 beside[_all_but_policy(each.cell), name].append(each)
     named = {(_all_but_policy(each.cell), each.cell.policy.name): each.cell.id for each in requested}
     cells: list[Cell] = []
@@ -76,19 +76,13 @@ def baseline_cells(requested: Sequence[RequestedCell], prompts: Prompts) -> tupl
 
 def _baseline_limit(name: str, beside: RequestedCell) -> int | None:
     """Samples of the baseline of this name beside a cell; None = all."""
-    most = None if name == DENSE else parse_limit(beside.config["baseline_limit"], "baseline_limit")
+    most = None if name == DENSE else beside.config["baseline_limit"]
     return min((limit for limit in (most, beside.cell.limit) if limit is not None), default=None)
 
 
 def _all_but_policy(cell: Cell) -> Hashable:
     """Everything about a cell but its policy."""
     return cell.model, cell.task, cell.seed, cell.prompting, cell.budget
-
-
-def _baseline_names(setting: object) -> list[str]:
-    if not isinstance(setting, list):
-        raise UserError(f"references={setting} is not a list: write references=[{setting or ''}].")
-    return [str(name) for name in setting]
 
 
 class Logger(Protocol):
@@ -119,7 +113,7 @@ def run_sweep(configs: Sequence[DictConfig], logger: Logger) -> SweepResult:
     Raises the errors of `harness.config.cell.USER_ERRORS`, and `UserError` where no cell can be run.
     """
     prompts, results_dir = Prompts(), Path(configs[0].results_dir)
-    plain = to_plain(configs[0])
+    plain = checked_config(configs[0])
     settings = RunSettings.parse(plain)
     requested, unsupported = parse_cells(configs, prompts)
     if not requested:
@@ -160,7 +154,7 @@ def parse_cells(configs: Sequence[DictConfig], prompts: Prompts) -> tuple[list[R
     parsed: list[RequestedCell] = []
     unsupported: list[UnsupportedCell] = []
     for job in configs:
-        plain = to_plain(job)
+        plain = checked_config(job)
         try:
             parsed.append(RequestedCell(plain, Cell.parse(plain)))
         except (CellError, TaskError) as error:

@@ -8,7 +8,7 @@ from functools import cache
 
 from transformers import PreTrainedModel
 
-from harness.config.compose import compose_config, to_plain
+from harness.config.compose import checked_config, compose_config
 from harness.config.model import ModelSpec
 from harness.config.policy_config import policy_from
 from harness.engine.cuda_graphs import CudaGraphRunner, on_gpu
@@ -24,7 +24,7 @@ ATTENTION_BASED = ("tova", "snapkv", "caote_snapkv", "h2o")
 @cache
 def preset(name: str) -> Policy:
     """The policy that ``policy=<name>`` gives."""
-    config = to_plain(compose_config([f"policy={name}"]))
+    config = checked_config(compose_config([f"policy={name}"]))
     return policy_from(config["policy"], ModelSpec.parse(config["model"]), [])
 
 

@@ -9,7 +9,7 @@ from functools import cache
 
 import torch
 
-from harness.config.compose import compose_config, to_plain
+from harness.config.compose import checked_config, compose_config
 from harness.config.model import ModelSpec
 from harness.config.policy_config import policy_from
 from harness.engine.batch.evict import slots_enabled
@@ -35,7 +35,7 @@ class Timing:
 def policy_of(name: str, setting: str) -> Policy:
     """The preset with one setting of its structure (``recovery=0.7``), if any is given."""
     settings = [f"policy.structure.{setting}"] if setting else []
-    config = to_plain(compose_config([f"policy={name}", *settings]))
+    config = checked_config(compose_config([f"policy={name}", *settings]))
     return policy_from(config["policy"], ModelSpec.parse(config["model"]), [])
 
 

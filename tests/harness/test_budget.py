@@ -64,13 +64,3 @@ def test_slots_on_synthetic_rows_are_the_share_of_the_published_prompts(budget, 
 def test_shares_and_tasks_of_no_published_length_stay_as_they_are_written():
     assert scaled_budget(Budget.parse("25%"), "scaled", "longbench/qasper", True) == Budget.parse("25%")
     assert scaled_budget(Budget.parse(64), "scaled", "reasoning_mini", True) == Budget(slots=64)
-
-
-def test_an_unknown_way_to_take_slots_offers_the_known_ones():
-    with pytest.raises(UserError, match="budget_slots=often is not one of as_written, scaled"):
-        scaled_budget(Budget(slots=4), "often", "longbench/qasper", True)
-
-
-def test_an_unknown_denominator_offers_the_known_ones():
-    with pytest.raises(UserError, match="prompt, prompt_and_new, longest, median"):
-        Budget.parse("25%", "all")

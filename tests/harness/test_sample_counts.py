@@ -93,7 +93,7 @@ def test_the_prompts_of_a_smaller_number_are_the_first_of_a_greater_one():
 @pytest.mark.parametrize("setting", ["limit", "baseline_limit"])
 @pytest.mark.parametrize("value", ["0", "-2", "many", "true"])
 def test_what_is_no_number_of_samples_is_refused(setting, value, tmp_path):
-    with pytest.raises(UserError, match=rf"{setting}=\S+ leaves nothing to run"):
+    with pytest.raises(UserError, match=rf"{setting}=\S+ does not fit: give a whole number, at least 1, or null"):
         sweep(configs(["policy=sink", f"{setting}={value}", f"results_dir={tmp_path}"]))
 
 

@@ -66,20 +66,6 @@ def test_nothing_is_started_where_nothing_is_missing(model, tmp_path, monkeypatc
     assert launched(job_spec(model, tmp_path, samples=1), LOCAL).present == len(POLICIES)
 
 
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"name": "slrum"}, "There is no launcher called 'slrum'.*slurm"),
-        ({**LOCAL, "workers": 0}, "launcher.workers=0 is not possible"),
-        ({**LOCAL, "retries": "many"}, "launcher.retries=many is not possible"),
-        ({**SLURM, "cluster": "moon"}, "launcher.cluster=moon is neither slurm nor local"),
-    ],
-)
-def test_settings_that_cannot_work_are_refused_in_one_sentence(model, tmp_path, settings, sentence):
-    with pytest.raises(UserError, match=sentence):
-        launched(job_spec(model, tmp_path), settings)
-
-
 @pytest.mark.parametrize(("package", "settings"), [("submitit", SLURM), ("ray", RAY)])
 def test_a_launcher_without_its_package_says_what_to_install(model, tmp_path, monkeypatch, package, settings):
     monkeypatch.setitem(sys.modules, package, None)

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 import tasks
 from harness.config.budget import Budget
-from harness.config.compose import compose_config, to_plain
+from harness.config.compose import checked_config, compose_config
 from harness.config.experiments import CONF, grid_points
 from harness.errors import UserError
 
@@ -65,7 +65,7 @@ def _point_key(point: Mapping[str, Any]) -> tuple[Any, ...]:
 @cache
 def task_label(name: str) -> str:
     """The label in rows of the task that is chosen by ``task=<name>``."""
-    config = to_plain(compose_config([f"task={name}"]))
+    config = checked_config(compose_config([f"task={name}"]))
     return tasks.build(config["task"].pop("name"), **config["task"]).label
 
 
