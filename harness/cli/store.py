@@ -98,7 +98,7 @@ def _verify(store: Store, options: argparse.Namespace) -> int:
     damage = list(maintenance.find_damage(store))
     for finding in damage:
         print(f"{finding.file}: {finding.why}.")
-        if options.repair:
+        if options.repair and finding.file.exists():
             print(f"  Now in {maintenance.put_aside(store, finding.file)}")
     parts, _ = store.survey(store.cells())
     bad = {(finding.file.parent.name, finding.file.name) for finding in damage}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
+from harness.config import provenance
 from harness.config.cell import Cell, greatest
 from harness.config.model import ModelSpec
 from harness.engine.requests import Request, refuse_unsupported
@@ -187,7 +188,20 @@ def plan_models(cells: Sequence[Cell], store: Store, prompts: Prompts, settings:
         for model, members in by_model.items()
     ]
     store.check_writable()
+    describe_again(cells, store, prompts)
     return plans
+
+
+def describe_again(cells: Sequence[Cell], store: Store, prompts: Prompts) -> None:
+    """Write the ``cell.json`` of cells that have their samples and have lost it, as ``store verify --repair`` leaves
+    them. Of the run that opened the cell is kept what its first part says; the versions of packages are today's.
+    """
+    for cell in cells:
+        if store.lacks_description(cell.id):
+            spent = store.parts(cell.id)[0].spent
+            known = {name: spent[name] for name in ("git", "hardware", "device", "created") if name in spent}
+            described = {**cell.description(), **provenance.cell_provenance("cpu"), **known}
+            store.describe(cell.id, described, len(prompts.samples_of(cell)))
 
 
 def plan(

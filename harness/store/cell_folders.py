@@ -16,29 +16,36 @@ from typing import Any
 
 from harness.atomic_files import flush_folder, write_atomically
 from harness.errors import UserError
+from harness.store.parts import part_names
 
 CELL, WANTED = "cell.json", "wanted.json"
+MISSING = "missing"  # why a cell is damaged whose ``cell.json`` is not there
+LABELS = {
+    **dict.fromkeys(("model", "policy", "budget", "prompt", "task", "dtype"), str),
+    **dict.fromkeys(("block_size", "seed"), int),
+}  # what tables group by, and the type of each
 
 
 class DamagedCellError(UserError):
-    """A ``cell.json`` that cannot be read."""
+    """A ``cell.json`` that cannot be read, or is not there although samples of the cell are."""
 
     def __init__(self, file: Path, why: str) -> None:
+        repair = f"'python -m harness store verify --repair results_dir={file.parent.parent.parent}', then "
         super().__init__(
-            f"{file} is damaged ({why}). Run 'python -m harness store verify --repair results_dir="
-            f"{file.parent.parent.parent}', then the command that computed the cell: it is written again, and the "
-            "cell's samples are kept."
+            f"{file} is {MISSING if why == MISSING else f'damaged ({why})'}. Run {'' if why == MISSING else repair}the "
+            "command that computed the cell: the file is written again, and the cell's samples are kept. To read the "
+            "other cells meanwhile: load_rows(…, damaged='skip')."
         )
         self.file, self.why = file, why
 
 
 def cell_names(root: Path) -> list[str]:
-    """Every folder that a cell was opened in, sorted."""
+    """Every folder that a cell was opened in, sorted; also one that has samples and has lost its ``cell.json``."""
     try:
         folders = [entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith(".")]
     except FileNotFoundError:
         return []
-    return sorted(name for name in folders if (root / name / CELL).exists())
+    return sorted(name for name in folders if (root / name / CELL).exists() or part_names(root / name))
 
 
 def describe(folder: Path, description: Mapping[str, Any]) -> None:
@@ -55,11 +62,26 @@ def read_description(folder: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_bytes())
         missing = [key for key in ("cell_id", "config") if key not in content]
+    except FileNotFoundError as error:
+        raise DamagedCellError(file, MISSING) from error
     except (OSError, ValueError, TypeError) as error:
         raise DamagedCellError(file, " ".join(str(error).split())) from error
     if missing:
         raise DamagedCellError(file, f"it has no {' and no '.join(missing)}")
+    for name, kind in LABELS.items():
+        value = content.get(name, kind())
+        if type(value) is not kind or beyond_64_bits(value):
+            raise DamagedCellError(file, f"its {name} is {value!r}, which no column of rows holds")
     return dict(content)
+
+
+def beyond_64_bits(value: object) -> bool:
+    """Whether a whole number in a description (plain containers) is larger than any column can hold."""
+    if isinstance(value, Mapping):
+        return any(map(beyond_64_bits, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(beyond_64_bits, value))
+    return isinstance(value, int) and not -(2**63) <= value < 2**63
 
 
 def record_requested(folder: Path, samples: int) -> None:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 import pyarrow as pa
@@ -25,22 +25,27 @@ from harness.atomic_files import not_written, write_atomically
 from harness.config import identity, model_files, source_code
 from harness.errors import UserError
 from harness.store import cell_folders, parts
-from harness.store.store import Store
+from harness.store.store import Damaged, Store, skipping
+from tasks.base import nearest
 
-LABELS = ("model", "policy", "budget", "prompt", "block_size", "task", "dtype", "seed")  # what tables group by
 _VERSION_OF_TASK = ("version", "revision")
 PACKED_FILE = "rows.parquet"
 AS_JSON = b"kvreplica.json"  # columns that hold text in some cells and numbers in others, which no parquet column can
 
 
-def load_rows(results_dir: str | Path = "results") -> pd.DataFrame:
+def load_rows(results_dir: str | Path = "results", damaged: Damaged = "raise") -> pd.DataFrame:
     """Every row under ``<results_dir>/runs``, samples joined with their cells (docs/results-schema.md).
 
     Cells that a newer version of the code, the data or the model has superseded are left out. A folder without ``runs``
-    may hold the rows packed (``python -m harness store pack``). Raises `UserError` for files that are damaged.
+    may hold the rows packed (``python -m harness store pack``).
+
+    Raises `UserError` for files that are damaged; with ``damaged="skip"`` the cells with such files are left out, each
+    named in a line.
     """
+    if damaged not in get_args(Damaged):
+        raise UserError(f"damaged={damaged} is not known. {nearest(str(damaged), get_args(Damaged))}")
     store, one_file = _places(results_dir)
-    return read_packed(one_file) if one_file else store.load(_shown(store))
+    return read_packed(one_file) if one_file else store.load(_shown(store, damaged), damaged)
 
 
 def rows_fingerprint(results_dir: str | Path) -> str:
@@ -63,11 +68,14 @@ def _places(results_dir: str | Path) -> tuple[Store, Path | None]:
     return store, one_file if one_file.exists() and not store.root.exists() else None
 
 
-def _shown(store: Store) -> list[str]:
+def _shown(store: Store, damaged: Damaged = "raise") -> list[str]:
     """The cells that are not superseded by newer ones."""
-    names = store.cells()
-    hidden = superseded(cell_folders.read_description(store.root / name) for name in names)
-    return [name for name in names if name not in hidden]
+    described = {}
+    for name in store.cells():
+        with skipping(damaged):
+            described[name] = cell_folders.read_description(store.root / name)
+    hidden = superseded(described.values())
+    return [name for name in described if name not in hidden]
 
 
 # Stale cells.
@@ -95,7 +103,7 @@ def superseded(descriptions: Iterable[Mapping[str, Any]]) -> set[str]:
     """
     alike: dict[str, list[Mapping[str, Any]]] = {}
     for description in descriptions:
-        alike.setdefault(_key([description.get(label) for label in LABELS]), []).append(description)
+        alike.setdefault(_key([description.get(label) for label in cell_folders.LABELS]), []).append(description)
     hidden: set[str] = set()
     for members in alike.values():
         if len(members) == 1:

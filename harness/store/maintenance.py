@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import shutil
 import time
 from collections import Counter
@@ -84,12 +86,19 @@ def counts(found: Iterable[CellStatus], axis: str) -> dict[str, Counter[State]]:
 
 
 QUARANTINE = ".quarantine"  # within the store's root, by cell
+_SCORED = ("metric", "value", "weight", "invalid")
 TEXTS, NUMBERS = ("cell_id", "sample_id", "metric", "invalid"), ("value", "weight")  # columns that every part has
+
+
+SHARES = {
+    "accuracy", "code_similarity", "contains", "count", "flexible", "rouge_1", "rouge_2", "rouge_l", "strict",
+    "string_match", "string_match_all",
+}  # metrics from 0 to 1  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Damage:
-    """A damaged file, and what is wrong with it."""
+    """A damaged file, or the folder of a cell that no run can ever have, and what is wrong with it."""
 
     file: Path
     why: str
@@ -104,7 +113,7 @@ def find_damage(store: Store) -> Iterator[Damage]:
             if found != cell_id:
                 yield Damage(folder / cell_folders.CELL, f"what it describes is cell {found}")
         except DamagedCellError as error:
-            yield Damage(error.file, error.why)
+            yield Damage(folder if _never_valid(error.file) else error.file, error.why)
     for folder in sorted(path for path in store.root.glob("*") if path.is_dir() and not path.name.startswith(".")):
         for name in parts.part_names(folder):
             if why := _wrong(folder / name):
@@ -131,6 +140,14 @@ def put_aside(store: Store, file: Path) -> Path:
     return place
 
 
+def _never_valid(file: Path) -> bool:
+    """Whether a ``cell.json`` describes a cell with a number that no column of rows holds: no run can read it again."""
+    try:
+        return cell_folders.beyond_64_bits(json.loads(file.read_bytes())["config"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
+
+
 def _wrong(file: Path) -> str:
     """What is wrong with a part; empty where nothing is."""
     try:
@@ -145,8 +162,20 @@ def _wrong(file: Path) -> str:
             return f"its column {name} holds {kind}"
     if set(table["cell_id"].to_pylist()) != {file.parent.name}:
         return "it has rows of another cell"
+    if wrong := _wrong_value(table):
+        return wrong
     keys = list(zip(table["sample_id"].to_pylist(), table["metric"].to_pylist(), strict=True))
     return "it has a sample and metric twice" if len(set(keys)) < len(keys) else ""
+
+
+def _wrong_value(table: pa.Table) -> str:
+    """The first score that no metric can have; rows that broke a promise may have any."""
+    for metric, value, weight, invalid in zip(*(table[name].to_pylist() for name in _SCORED), strict=True):
+        if not invalid and (value is None or not math.isfinite(value) or (metric in SHARES and not 0 <= value <= 1)):
+            return f"it has {value} as {metric}"
+        if not invalid and (weight is None or not math.isfinite(weight)):
+            return f"it has {weight} as the weight of {metric}"
+    return ""
 
 
 # Removal of files that were never finished and of older versions of cells.

@@ -32,7 +32,8 @@ class DamagedPartError(UserError):
     def __init__(self, file: Path, why: str) -> None:
         super().__init__(
             f"{file} is damaged ({why}). Run 'python -m harness store verify --repair results_dir="
-            f"{file.parent.parent.parent}': it is put aside, and only its samples are computed again."
+            f"{file.parent.parent.parent}': it is put aside, and only its samples are computed again. To read the "
+            "other cells meanwhile: load_rows(…, damaged='skip')."
         )
         self.file, self.why = file, why
 
@@ -90,29 +91,39 @@ def write_part(folder: Path, rows: Sequence[Mapping[str, Any]], spent: Mapping[s
 
 
 def open_part(file: Path) -> pq.ParquetFile:
-    """Open a part after checking its checksum. Raises `DamagedPartError`."""
+    """Open a part after checking its checksum.
+
+    Raises `DamagedPartError`, and `UserError` for a file that this user may not read.
+    """
     try:
         content = file.read_bytes()
         if hashlib.sha256(content).hexdigest() != file.name.removeprefix(_NAMES[0]).removesuffix(_NAMES[1]):
             raise DamagedPartError(file, "its content does not have the checksum in its name")
         return pq.ParquetFile(pa.BufferReader(content))
+    except PermissionError as error:
+        raise UserError(
+            f"{file} cannot be read ({error.strerror}): give yourself the permission (chmod u+r)."
+        ) from error
     except (pa.ArrowException, OSError) as error:
         raise DamagedPartError(file, " ".join(str(error).split())) from error
 
 
 def read_part(file: Path) -> pa.Table:
-    """All rows of a part. Raises `DamagedPartError`."""
-    return open_part(file).read(use_threads=False).replace_schema_metadata(None)
+    """All rows of a part. Raises as `open_part` does."""
+    parquet = open_part(file)
+    _metadata(file, parquet)
+    return parquet.read(use_threads=False).replace_schema_metadata(None)
 
 
 def summarise_part(file: Path) -> Part:
-    """Read the summary of a part that the manifest keeps. Raises `DamagedPartError`."""
+    """Read the summary of a part that the manifest keeps. Raises as `open_part` does."""
     parquet = open_part(file)
     schema = parquet.schema_arrow
+    if "sample_id" not in schema.names:
+        raise DamagedPartError(file, "it lacks the column sample_id")
     present = [name for name in ("sample_id", "invalid") if name in schema.names]
     table = parquet.read(columns=present, use_threads=False)
     broken = table["invalid"].to_pylist() if "invalid" in present else []
-    spent = (parquet.metadata.metadata or {}).get(METADATA_KEY, b"{}")
     return Part(
         cell_id=file.parent.name,
         name=file.name,
@@ -120,8 +131,15 @@ def summarise_part(file: Path) -> Part:
         invalid=sum(bool(sentence) for sentence in broken),
         samples=tuple(dict.fromkeys(table["sample_id"].to_pylist())),
         columns={field.name: str(field.type) for field in schema},
-        spent=json.loads(spent),
+        spent=_metadata(file, parquet),
     )
+
+
+def _metadata(file: Path, parquet: pq.ParquetFile) -> dict[str, Any]:
+    try:
+        return dict(json.loads((parquet.metadata.metadata or {}).get(METADATA_KEY, b"{}")))
+    except (ValueError, TypeError) as error:
+        raise DamagedPartError(file, f"its metadata cannot be read: {' '.join(str(error).split())}") from error
 
 
 def add_labels(samples: pa.Table, labels: Mapping[str, Any]) -> pa.Table:

@@ -11,24 +11,28 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from rich.markup import escape
 
 from harness.atomic_files import not_written, write_atomically
+from harness.console import say
 from harness.store import cell_folders, parts
+from harness.store.cell_folders import DamagedCellError
 from harness.store.parts import DamagedPartError, Part, add_labels, to_frame
 
 BESIDE_ROWS = ("sources", "resolved")  # of cell.json: kept with the cell, too large to stand beside every row
 READERS = 4
 MANIFEST_FORMAT = 1
+Damaged: TypeAlias = Literal["raise", "skip"]  # what a reader does with damaged files
 _MANIFESTS = "manifest-*.json"
 
 
@@ -86,6 +90,11 @@ class Store:
         except OSError as error:
             raise not_written(folder, error) from error
 
+    def lacks_description(self, cell_id: str) -> bool:
+        """Whether samples of the cell are here and its ``cell.json`` is not, as after a repair."""
+        folder = self.root / cell_id
+        return not (folder / cell_folders.CELL).exists() and bool(parts.part_names(folder))
+
     def append(self, cell_id: str, rows: Sequence[Mapping[str, Any]], spent: Mapping[str, Any] | None = None) -> None:
         """Add whole samples (docs/results-schema.md) as one new part: complete after a crash, or not there at all.
 
@@ -114,24 +123,27 @@ class Store:
         whole = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
         return whole.take(pc.sort_indices(whole, sort_keys=[("sample_id", "ascending")]))  # stable: metrics keep order
 
-    def load(self, cell_ids: Iterable[str]) -> pd.DataFrame:
+    def load(self, cell_ids: Iterable[str], damaged: Damaged = "raise") -> pd.DataFrame:
         """Samples joined with their cells. Cells without rows are skipped; no rows at all gives an empty frame.
 
-        Raises `DamagedPartError` and `DamagedCellError`.
+        Raises `DamagedPartError` and `DamagedCellError`; with ``damaged="skip"`` these cells are named and left out.
         """
         tables = []
         for cell_id in cell_ids:
-            samples = self.samples(cell_id)
-            if samples.num_rows:
-                labels = cell_folders.read_description(self.root / cell_id)
-                labels["config"] = json.dumps(labels["config"], sort_keys=True)
-                tables.append(add_labels(samples, {name: labels[name] for name in labels if name not in BESIDE_ROWS}))
+            with skipping(damaged):
+                samples = self.samples(cell_id)
+                if samples.num_rows:
+                    labels = cell_folders.read_description(self.root / cell_id)
+                    labels["config"] = json.dumps(labels["config"], sort_keys=True)
+                    shown = {name: labels[name] for name in labels if name not in BESIDE_ROWS}
+                    tables.append(add_labels(samples, shown))
         return to_frame(tables)
 
     def survey(self, cell_ids: Iterable[str]) -> tuple[dict[str, list[Part]], list[DamagedPartError]]:
         """Summaries of the parts of each cell, and the parts that are damaged. New ones are read several at a time."""
         names = {cell_id: parts.part_names(self.root / cell_id) for cell_id in cell_ids}
-        new = [self.root / cell_id / name for cell_id in names for name in names[cell_id] if name not in self._known]
+        files = [self.root / cell_id / name for cell_id in names for name in names[cell_id]]
+        new = [file for file in files if file.name not in self._known or not file.stat().st_size]
         damaged = []
         with ThreadPoolExecutor(READERS) as pool:
             for result in pool.map(_summary_or_damage, new):
@@ -157,6 +169,17 @@ class Store:
         if file.name not in self._known:
             self._known[file.name] = parts.summarise_part(file)
         return self._known[file.name]
+
+
+@contextmanager
+def skipping(damaged: Damaged) -> Iterator[None]:
+    """Name the damaged file and leave the body, instead of raising, where ``damaged`` is "skip"."""
+    try:
+        yield
+    except (DamagedPartError, DamagedCellError) as error:
+        if damaged == "raise":
+            raise
+        say(escape(f"Left out: {error.file} ({error.why})"))
 
 
 def _summary_or_damage(file: Path) -> Part | DamagedPartError:
