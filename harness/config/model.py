@@ -101,33 +101,62 @@ class ModelSpec:
     def load(self, device: str) -> PreTrainedModel:
         """Weights on the device, in evaluation mode; over several devices where there is a ``device_map``.
 
-        Raises `UserError` for a ``device_map`` where accelerate is missing.
+        Raises `UserError` where the weights do not belong to the configuration, and for a ``device_map`` where
+        accelerate is missing.
         """
-        importlib.import_module("transformers.utils.logging").disable_progress_bar()
-        model: PreTrainedModel
         if self.device_map is not None:
             if importlib.util.find_spec("accelerate") is None:
                 raise UserError(f"model.device_map={self.device_map} needs accelerate: pip install accelerate.")
-            model = self._fetch(
-                "AutoModelForCausalLM", self.weights_location, dtype=DTYPES[self.dtype], device_map=self.device_map
+            return self._with_weights(device_map=self.device_map).eval()
+        return self._with_weights().to(device).eval()  # type: ignore[arg-type]
+
+    def _with_weights(self, **options: Any) -> PreTrainedModel:
+        """The model with the weights of its files. transformers fills in what is missing there with random numbers,
+        so that a configuration beside the weights of another model would give rows of no model at all.
+        """
+        logging = importlib.import_module("transformers.utils.logging")
+        logging.disable_progress_bar()
+        before = logging.get_verbosity()
+        logging.set_verbosity_error()  # what it would warn of is an error here
+        try:
+            model, found = self._fetch(
+                "AutoModelForCausalLM",
+                self.weights_location,
+                dtype=DTYPES[self.dtype],
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                **options,
             )
-            return model.eval()
-        model = self._fetch("AutoModelForCausalLM", self.weights_location, dtype=DTYPES[self.dtype])
-        return model.to(device).eval()  # type: ignore[arg-type]
+        finally:
+            logging.set_verbosity(before)
+        for what in ("missing", "unexpected", "mismatched"):
+            if names := sorted(str(each[0] if isinstance(each, tuple) else each) for each in found[f"{what}_keys"]):
+                raise UserError(
+                    f"The weights of model {self.name} are not those that its config.json describes: {len(names)} are "
+                    f"{what}, such as {names[0]}. Restore both from the same model."
+                )
+        loaded: PreTrainedModel = model
+        return loaded
 
     def _fetch(self, kind: str, location: str, **options: Any) -> Any:
         """What transformers' class ``kind`` loads from there. Raises `UserError` where the model is not here."""
         loader = getattr(importlib.import_module("transformers"), kind)
         try:
             return loader.from_pretrained(
-                location, revision=self.revision, local_files_only=not self.download, **options
+                location,
+                revision=self.revision,
+                local_files_only=not self.download,
+                trust_remote_code=False,  # else transformers asks on a terminal, and "y" runs what lies in the folder
+                **options,
             )
-        except (OSError, ValueError) as error:
+        except Exception as error:  # of a damaged file each reader has its own: safetensors, tokenizers, pickle, JSON
             raise UserError(self._missing_message(error)) from error
 
     def _missing_message(self, error: Exception) -> str:
         if self.folder is not None:
             return f"The folder {self.location} holds no model that transformers can load: {_first_line(error)}"
+        if not isinstance(error, OSError | ValueError):
+            return f"Model {self.path} cannot be loaded ({type(error).__name__}: {_first_line(error)})."
         if self.fetch is not None:
             return f"Model {self.name} is not on this machine: fetch it with '{self.fetch}'."
         if self.path.endswith(model_files.GGUF):

@@ -143,7 +143,7 @@ def test_a_reader_can_go_on_without_the_damaged_cells(tmp_path, capsys):
     with pytest.raises(DamagedPartError, match=r"verify --repair.*damaged='skip'"):
         load_rows(tmp_path)
     assert list(load_rows(tmp_path, damaged="skip")["cell_id"]) == [whole]
-    with pytest.raises(UserError, match="damaged=ignore is not known. Known: raise, skip"):
+    with pytest.raises(UserError, match=r"damaged=ignore is not known\. Known: raise, skip"):
         load_rows(tmp_path, damaged="ignore")
 
 
@@ -177,7 +177,7 @@ def test_a_part_that_may_not_be_read_is_no_damage(tmp_path, monkeypatch):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(parts.Path, "read_bytes", refused)
-    with pytest.raises(UserError, match="Permission denied.*chmod u\\+r") as found:
+    with pytest.raises(UserError, match=r"Permission denied.*chmod u\+r") as found:
         parts.summarise_part(files(store, cell)[0])
     assert not isinstance(found.value, DamagedPartError)
 
