@@ -35,7 +35,10 @@ class SweepLauncher(Launcher):  # type: ignore[misc]
             config: DictConfig = self.context.config_loader.load_sweep_config(self.config, list(typed))
             return config
 
+        from harness.config.foreign_code import check_trusted  # Hydra imports plugins for every command
+
         config = compose(overrides)
+        check_trusted(config, [*self.config.hydra.overrides.task, *overrides])
         if "grids" not in config:
             return [config]
         from harness.config.experiments import (

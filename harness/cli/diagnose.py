@@ -20,8 +20,9 @@ from harness.config import provenance
 from harness.config.cell import Cell
 from harness.config.compose import checked_config, compose_config
 from harness.config.model import pick_device
+from harness.config.type_check import check_value
 from harness.console import console, say
-from harness.errors import CellError, UserError
+from harness.errors import CellError
 from harness.runner.checks import reason_against_cell
 from harness.runner.diagnostic_runs import TEXT, diagnosed, text_of, written
 from harness.runner.plan import plan
@@ -33,8 +34,7 @@ def main(words: Sequence[str]) -> None:
     """Diagnose and write. Raises the errors of `harness.config.cell.USER_ERRORS`."""
     config = _composed(words)
     what = config.pop("what", None) or []
-    if not isinstance(what, list):
-        raise UserError(f"what={what} is not a list: write what=[{what}].")
+    check_value(tuple[str, ...], what, "what")
     chosen(what)
     asked = Cell.parse(config)
     cell = replace(asked, limit=asked.limit or 1)

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 
 from harness.errors import UserError
 
+NO_TASK = "Tasks not found: "  # how lm-eval's complaint begins
+
 
 def main(words: Sequence[str]) -> None:
     """lm-eval's command line. Raises `UserError` without the package lm-eval."""
@@ -24,7 +26,13 @@ def main(words: Sequence[str]) -> None:
     except ImportError as error:
         raise UserError(f"This needs the package lm-eval ({error}): pip install -e '.[lm-eval]'.") from error
     sys.argv[:] = ["lm_eval", *words]  # where lm-eval reads them
-    cli_evaluate()
+    try:
+        cli_evaluate()
+    except ValueError as error:
+        if not str(error).startswith(NO_TASK):
+            raise
+        missing = str(error).removeprefix(NO_TASK)
+        raise UserError(f"lm-eval has no task called {missing}: 'lm-eval ls tasks' lists them.") from error
 
 
 def entry_point() -> None:

@@ -43,6 +43,9 @@ def main() -> None:
     """The command line. Exit code 0 = done, 1 = damage was found, 2 = the user can mend it, 130 = Ctrl-C."""
     words = sys.argv[1:] or ["run", QUICK_START]
     if words[0] in COMPLETION:
+        if "COMP_LINE" not in os.environ and words[1:] and words[1].startswith("query="):
+            print("query= is what a shell asks at every tab: -sc install=bash sets that up.", file=sys.stderr)
+            sys.exit(2)
         return _compose_with_hydra(words, lambda jobs: None)  # without torch: a shell waits for it at every tab
     if words[0] in ("-h", "--help", "help"):
         with suppress(BrokenPipeError):  # the reader (head) has closed the pipe
@@ -87,11 +90,14 @@ def _compose_with_hydra(words: Sequence[str], use: Callable[[Sequence[DictConfig
 
     from harness.config.compose import composing_errors
     from harness.config.experiments import CONF
+    from harness.config.foreign_code import refuse_foreign_code
     from hydra_plugins.kvreplica_launcher import SweepLauncher
 
     sys.argv[1:] = words  # where Hydra reads them
     Plugins.instance().register(SweepLauncher)  # Hydra finds it by itself only where this folder is on sys.path
     jobs: list[DictConfig] = []
+    if words[0] not in COMPLETION:
+        refuse_foreign_code(words)
     with composing_errors():
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(jobs.append)()
     if jobs:

@@ -78,5 +78,7 @@ def _unreadable(error: Exception) -> str:
             "task",
         ]
         return f"There is no setting '{match[1]}'. {nearest(match[1], {*known} - {'defaults', 'hydra'})}"
+    if match := re.search(r"Ambiguous value for argument '(([^=]+)=([^']*))'", message):
+        return f"{match[1]} is several values: add -m to run each of them, or write {match[2]}=[{match[3]}] for a list."
     what = "The command line" if isinstance(error, HydraException) else "The configuration"
     return f"{what} could not be read: {' '.join(message.split())}"

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import torch
+
 from harness.config.cell import Cell
 from harness.config.compose import checked_config, compose_config
 from harness.config.experiments import option_names
@@ -33,6 +35,7 @@ except ImportError as error:
     raise UserError(f"{__name__} needs the package lm-eval ({error}): pip install -e '.[lm-eval]'.") from error
 
 log = logging.getLogger(__name__)
+UNASKED_DEVICE = "cuda:0"  # the default of lm-eval's --device
 Pair = tuple[tuple[str, str], list[int], list[int]]  # texts, tokens of the context, tokens of the continuation
 
 
@@ -98,6 +101,23 @@ class KVReplica(TemplateLM):
         self.footprint = Footprint.of(config.get_text_config(), spec.dtype)
         self.max_length = max_length or resolve_max_length(config, self.tokenizer)
         self.progress = Progress()
+
+    @classmethod
+    def create_from_arg_string(cls, arg_string: str, additional_config: dict[str, Any] | None = None) -> KVReplica:
+        """lm-eval's hook for ``--model_args``, whose ``device`` counts before ``--device``."""
+        return cls.create_from_arg_obj(utils.simple_parse_args_string(arg_string), additional_config)
+
+    @classmethod
+    def create_from_arg_obj(
+        cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None
+    ) -> KVReplica:
+        """The same for settings as a mapping. lm-eval's command line asks for cuda:0 where nothing was asked for; as
+        its ``HFLM``, we then take what is here.
+        """
+        given = {name: value for name, value in (additional_config or {}).items() if value is not None}
+        if given.get("device") == UNASKED_DEVICE and not torch.cuda.is_available():
+            given["device"] = None
+        return cls(**{**given, **arg_dict})
 
     @property
     def eot_token_id(self) -> int:

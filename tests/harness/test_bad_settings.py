@@ -108,6 +108,9 @@ SENTENCES = {
     "task=null": (
         "The configuration could not be read: Config group override must be a string or a list. Got NoneType"
     ),
+    "policy=sink,tova": (
+        "policy=sink,tova is several values: add -m to run each of them, or write policy=[sink,tova] for a list."
+    ),
     "policy=keydif": "There is no policy called 'keydif'. Did you mean keydiff or keydiff/dot or h2o/keydiff?",
 }
 

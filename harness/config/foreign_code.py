@@ -1,0 +1,89 @@
+"""What a configuration may import comes from the command line or the environment alone, never from a YAML file.
+
+``trusted=[my_pkg]`` on the command line lets a policy be a class of that package. Hydra itself would import what a file
+names as a callback or as a logging handler before we see the configuration, so that is refused first: a YAML file of a
+stranger, an experiment in ``--config-dir`` say, can choose among what is here and set numbers, and run no code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from harness.config.compose import composing_errors
+from harness.config.experiments import CONF
+from harness.errors import UserError
+
+FOLDER_FLAGS = ("--config-dir", "-cd")
+OUR_LOGGING = ("logging.", "colorlog.")  # classes of Python's and Hydra's own logging
+LOGGING = ("job_logging", "hydra_logging")
+
+
+def refuse_foreign_code(words: Sequence[str]) -> None:
+    """Raise `UserError` where composing these words of a command line would import what nobody trusted.
+
+    Raises it too for what cannot be composed (`harness.config.compose.composing_errors`).
+    """
+    folders, overrides = _split(words)
+    added = [f"hydra.searchpath=[{','.join(f'file://{folder}' for folder in folders)}]"] if folders else []
+    with composing_errors(), initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        loader = GlobalHydra.instance().config_loader()
+        config = loader.load_configuration("config", [*overrides, *added], RunMode.MULTIRUN)
+    hydra = OmegaConf.to_container(config.hydra, resolve=False)
+    assert isinstance(hydra, dict)
+    if hydra.get("callbacks"):
+        raise UserError(
+            f"hydra.callbacks={hydra['callbacks']} would run code of its own: leave it out. A policy of yours is a "
+            "class that policy=outside names (docs/add-a-policy.md)."
+        )
+    for group in LOGGING:
+        for name in _classes(hydra.get(group)):
+            if not name.startswith(OUR_LOGGING):
+                raise UserError(f"hydra.{group} would run code of its own ({name}): leave it out.")
+    check_trusted(config, overrides)
+
+
+def check_trusted(config: DictConfig, overrides: Sequence[str]) -> None:
+    """Raise `UserError` where a file, and not the command line (``overrides``), says what is trusted."""
+    typed = {each.key_or_group for each in OverridesParser.create().parse_overrides(list(overrides))}
+    if config.get("trusted") and "trusted" not in typed:
+        raise UserError(
+            f"A configuration file says trusted={list(config.trusted)}, which only the command line may: if you trust "
+            f"that code, add trusted=[{','.join(map(str, config.trusted))}] to the command."
+        )
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The folders that ``--config-dir`` names, and the overrides."""
+    folders: list[str] = []
+    overrides: list[str] = []
+    takes_next = False
+    for word in words:
+        flag, _, value = word.partition("=")
+        if takes_next:
+            folders.append(word)
+        elif flag in FOLDER_FLAGS and value:
+            folders.append(value)
+        elif not word.startswith("-") and ("=" in word or word.startswith("~")):
+            overrides.append(word)  # others are values of flags, such as --cfg job, or Hydra's to refuse
+        takes_next = word in FOLDER_FLAGS
+    return folders, overrides
+
+
+def _classes(node: Any) -> Iterator[str]:
+    """What a configuration of Python's logging would import: classes and factories, at any depth."""
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            if key in ("()", "class"):
+                yield str(value)
+            else:
+                yield from _classes(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _classes(value)
