@@ -132,11 +132,18 @@ class Task:
 Item = TypeVar("Item")
 
 
+SHOWN = 16  # known names, where none is near
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The sentence that offers known names for an unknown one, the nearest first."""
     options = sorted(known)
-    close = difflib.get_close_matches(name, options, n=3, cutoff=0.6)
-    return f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(options)}."
+    close = [each for each in options if each.startswith(f"{name}/")] or difflib.get_close_matches(name, options, n=3)
+    if close:
+        return f"Did you mean {' or '.join(close[:3])}?"
+    if len(options) <= SHOWN:
+        return f"Known: {', '.join(options)}."
+    return f"The nearest of {len(options)} are {', '.join(difflib.get_close_matches(name, options, n=3, cutoff=0))}."
 
 
 def whole(where: str, value: object, low: int, high: int | None = None) -> int:

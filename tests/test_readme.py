@@ -1,4 +1,4 @@
-"""Every command of the README is one that this version understands; `make test` and `make demo` exist."""
+"""Every command of the README is one that this version understands, and what README and docs/code.md name exists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from harness.config.experiments import CONF, listing
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 COMMANDS = re.findall(r"python -m harness ([^`#\n]*)", README)
-LINKS = re.findall(r"\]\(([^)#]+)\)", README)
+LINKS = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if not link.startswith("https://")]
+CODE = (Path(__file__).parent.parent / "docs" / "code.md").read_text()
 
 
 def settings_of(command):
@@ -57,6 +58,10 @@ def assert_it_composes_to_cells(words):
             Cell.parse(OmegaConf.to_container(config, resolve=True))
 
 
+def test_it_is_short():
+    assert len(README.splitlines()) <= 120
+
+
 @pytest.mark.parametrize("target", re.findall(r"make ([a-z-]+)", README))
 def test_the_target_exists(target):
     makefile = (Path(__file__).parent.parent / "Makefile").read_text()
@@ -72,7 +77,7 @@ def test_the_link_leads_somewhere(link):
 ROOM = re.compile(r"^\| (`[\w/]+/`(?:, `[\w/]+/`)*) \|.*\| ([^|]+) \|$", re.MULTILINE)
 
 
-@pytest.mark.parametrize(("folders", "files"), ROOM.findall(README))
+@pytest.mark.parametrize(("folders", "files"), ROOM.findall(CODE))
 def test_files_to_start_reading_at_exist(folders, files):
     root = Path(__file__).parent.parent
     places = [root / folder for folder in re.findall(r"`([^`]+)`", folders)]
@@ -83,8 +88,8 @@ def test_files_to_start_reading_at_exist(folders, files):
 NAMED_IN_FILE = re.compile(r"`(\w+(?:\.\w+)?)` (?:\(|in\s+)`([\w/]+\.py)`")
 
 
-@pytest.mark.parametrize(("name", "file"), NAMED_IN_FILE.findall(README))
-def test_what_the_readme_points_to_is_in_its_file(name, file):
+@pytest.mark.parametrize(("name", "file"), NAMED_IN_FILE.findall(CODE))
+def test_what_the_page_of_the_code_points_to_is_in_its_file(name, file):
     text = (Path(__file__).parent.parent / file).read_text()
     for part in name.split("."):
         assert re.search(rf"^ *(?:class|def) {part}\b", text, re.MULTILINE), name

@@ -10,10 +10,12 @@ from transformers import PreTrainedModel
 
 from harness.config import plugins
 from harness.config.budget import FULL, Budget
-from harness.config.cell import reason_against_budget
+from harness.config.cell import as_user_errors, reason_against_budget
 from harness.config.experiments import option_names
 from harness.config.model import ModelSpec, eos_token_ids
 from harness.config.policy_config import policy_from, preset
+from harness.config.settings import Count
+from harness.config.type_check import check_value
 from harness.engine.engine import Engine
 from harness.engine.requests import (
     REGIMES,
@@ -58,6 +60,7 @@ class _LoadedModel(ModelSpec):
         return self.loaded_tokenizer
 
 
+@as_user_errors()
 def generate(
     model: PreTrainedModel,
     tokenizer: Any,
@@ -79,10 +82,12 @@ def generate(
     Nothing is stored.
 
     A promise that was broken (a policy that keeps too much, scores that are no numbers) is a warning, and the sentence
-    is in ``ledger.invalid``. Raises `UserError`, `PolicyError` and `EngineError` for what cannot work, with the reason.
+    is in ``ledger.invalid``. Raises `UserError` for what cannot work, with the reason.
     """
-    if max_new_tokens < 1:
-        raise UserError(f"max_new_tokens={max_new_tokens} leaves nothing to generate: give at least 1.")
+    check_value(str, prompt, "prompt")
+    check_value(Count, max_new_tokens, "max_new_tokens")
+    check_value(Count, block_size, "block_size")
+    check_value(bool, chat, "chat")
     name = getattr(model.config, "_name_or_path", "") or type(model).__name__
     spec = _LoadedModel(name, name, model=model, loaded_tokenizer=tokenizer)
     chosen = _policy(policy, spec)
@@ -106,7 +111,7 @@ def generate(
     finally:
         model.train(was_training)
     if outcome.ledger.invalid:
-        warnings.warn(outcome.ledger.invalid, stacklevel=2)
+        warnings.warn(outcome.ledger.invalid, stacklevel=3)
     text = tokenizer.decode(outcome.tokens, skip_special_tokens=True)
     return Generation(text, tuple(outcome.tokens), len(tokens), chosen.name, slots, prompting, outcome.ledger)
 

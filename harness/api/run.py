@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from rich.markup import escape
 
 from harness.config import plugins
+from harness.config.cell import as_user_errors
 from harness.config.compose import checked_config, compose_config
 from harness.config.experiments import CONF
 from harness.config.model_files import GGUF, model_folder
@@ -27,6 +28,7 @@ PolicyLike: TypeAlias = str | Policy | Scorer  # the name of a preset, or an obj
 AXES = ("model", "policy", "budget", "task")
 
 
+@as_user_errors()
 def run(
     model: str | Sequence[str] = "testbed",
     policy: PolicyLike | Sequence[PolicyLike] = "keydiff",
@@ -49,8 +51,8 @@ def run(
     ``<results_dir>/runs``, and what lies there already is not computed again. Cells that cannot be run are printed with
     the reason, the others run. While it runs a bar shows progress; without a terminal or notebook, a line now and then.
 
-    Raises the errors of `harness.config.cell.USER_ERRORS`: `UserError` for unknown names and settings, and where no
-    cell can be run. KeyboardInterrupt keeps what was finished.
+    Raises `UserError` for unknown names and settings, and where no cell can be run. KeyboardInterrupt keeps what was
+    finished.
     """
     objects = [each for each in _listed(policy) if not isinstance(each, str)]
     if objects and (name := _launcher(overrides)) not in ("none", ""):

@@ -27,7 +27,8 @@ def errors_in_plain_words() -> Iterator[None]:
                 "run the same command again to go on from there."
             )
         place = error.filename or "A file"
-        _stop(f"{place} cannot be used ({error.strerror}): check it, or choose another results_dir.")
+        why = error.strerror or str(error) or type(error).__name__
+        _stop(f"{place} cannot be used ({why}): check it, or choose another results_dir.")
     except KeyboardInterrupt:
         _stop("Stopped. What was finished is kept: run the same command again to go on from there.", 130)
 

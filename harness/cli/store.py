@@ -34,7 +34,7 @@ def main(words: Sequence[str]) -> int:
     except UserError as error:
         print(error, file=sys.stderr)
     except OSError as error:
-        print(f"{error.filename or store.root} cannot be used ({error.strerror}): check it.", file=sys.stderr)
+        print(f"{error.filename or store.root} cannot be used ({error.strerror or error}): check it.", file=sys.stderr)
     return 2
 
 
@@ -63,17 +63,17 @@ def _status(store: Store, options: argparse.Namespace) -> int:
 
 def _gc(store: Store, options: argparse.Namespace) -> int:
     for file in maintenance.left_behind(store):
-        print(f"Removed {file} (left behind)")
         maintenance.remove_path(file)
+        print(f"Removed {file} (left behind)")
     for finding in maintenance.find_damage(store):
         print(f"{finding.file}: {finding.why}. Now in {maintenance.put_aside(store, finding.file)}")
     for path, why in work_files.unneeded(store):
-        print(f"Removed {path} ({why})")
         maintenance.remove_path(path)
+        print(f"Removed {path} ({why})")
     if options.stale:
         for folder, why in maintenance.stale_cells(store):
-            print(f"Removed {folder} (stale: {why})")
             maintenance.remove_path(folder)
+            print(f"Removed {folder} (stale: {why})")
     store.remember()
     return 0
 

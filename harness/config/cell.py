@@ -6,7 +6,8 @@ one sample are a plain number, ``slots``, which enters the engine as `Request.bu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -26,6 +27,19 @@ from tasks.base import Task, TaskError
 
 # Errors of the user's input: they end in one sentence and exit code 2, never in a traceback.
 USER_ERRORS = (UserError, EngineError, PolicyError, TaskError)
+
+
+@contextmanager
+def as_user_errors() -> Iterator[None]:
+    """Raise all of them as `UserError`, for callers from Python: one family to catch. Also a decorator."""
+    try:
+        yield
+    except UserError:
+        raise
+    except USER_ERRORS as error:
+        raise UserError(str(error)) from error
+
+
 SYNTHETIC = " (synthetic rows)"  # in the name of a task that ran on fixtures: a test of the path, never a result
 
 

@@ -116,7 +116,16 @@ def _sentence(annotation: Any, value: Any, key: str) -> str:
     choices = get_args(annotation) if get_origin(annotation) is Literal else ()
     if choices and isinstance(value, str) and value:
         return f"{key}={_shown(value)} is not known. {nearest(value, map(str, choices))}"
-    return f"{key}={_shown(value)} does not fit: give {wanted(annotation)}."
+    listed = f", {key}=[{_shown(value)}]" if get_origin(annotation) is tuple and _fits(annotation, (value,)) else ""
+    return f"{key}={_shown(value)} does not fit: give {wanted(annotation)}{listed}."
+
+
+def _fits(annotation: Any, value: Any) -> bool:
+    try:
+        _adapter(annotation).validate_python(value)
+    except ValidationError:
+        return False
+    return True
 
 
 def _shown(value: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from harness.atomic_files import write_atomically
 from harness.errors import UserError
 from harness.papers.claim_verdicts import Scale
 from harness.papers.published import PAPERS
@@ -91,7 +92,8 @@ class _Site:
         file = self.to / name
         file.parent.mkdir(parents=True, exist_ok=True)
         up = "../" * name.count("/")
-        file.write_text(self.templates.get_template(template or name).render(up=up, **content), encoding="utf-8")
+        text = self.templates.get_template(template or name).render(up=up, **content)
+        write_atomically(file, text.encode(), flushed=False)  # a full disk leaves no page that is cut off
         self.written += 1
 
     def keys(self) -> dict[str, tuple[str, Markup]]:
@@ -105,7 +107,7 @@ class _Site:
         base = (HERE.parent / "report" / "page.css").read_text(encoding="utf-8")
         own = (HERE / "site.css").read_text(encoding="utf-8")
         colours = f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
-        (self.to / "site.css").write_text(base + own + colours, encoding="utf-8")
+        write_atomically(self.to / "site.css", (base + own + colours).encode(), flushed=False)
         for script in SCRIPTS:
             shutil.copyfile(HERE / script, self.to / script)
 

@@ -19,7 +19,7 @@ from harness.config import identity
 from harness.store import cell_folders, parts
 from harness.store.cell_folders import DamagedCellError
 from harness.store.loading import reason_stale
-from harness.store.parts import DamagedPartError, Part
+from harness.store.parts import NUMBERS, TEXTS, DamagedPartError, Part
 from harness.store.store import Store
 
 State = Literal["done", "running", "open", "stale", "invalid", "damaged"]
@@ -87,7 +87,6 @@ def counts(found: Iterable[CellStatus], axis: str) -> dict[str, Counter[State]]:
 
 QUARANTINE = ".quarantine"  # within the store's root, by cell
 _SCORED = ("metric", "value", "weight", "invalid")
-TEXTS, NUMBERS = ("cell_id", "sample_id", "metric", "invalid"), ("value", "weight")  # columns that every part has
 
 
 SHARES = {

@@ -23,6 +23,7 @@ from harness.atomic_files import write_atomically
 from harness.errors import UserError
 
 METADATA_KEY = b"kvreplica"  # of the parquet metadata that holds what is known about a part as a whole
+TEXTS, NUMBERS = ("cell_id", "sample_id", "metric", "invalid"), ("value", "weight")  # columns that every part has
 _NAMES = ("part-", ".parquet")
 
 
@@ -154,10 +155,10 @@ def to_frame(tables: Sequence[pa.Table]) -> pd.DataFrame:
     """All rows in the order of the tables, columns in the order in which they first come up.
 
     A column that a table lacks is empty there; one that is text in some tables and numbers in others holds both, as
-    Python objects. No tables give an empty frame.
+    Python objects. No tables give an empty frame with the columns of every part.
     """
     if not tables:
-        return pd.DataFrame()
+        return pd.DataFrame(columns=[*TEXTS, *NUMBERS])
     kinds: dict[str, set[pa.DataType]] = {}
     for table in tables:
         for column in table.schema:

@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,7 +39,7 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         if not self.base_url.startswith(("http://", "https://")):
-            raise TaskError(f"The judge's base URL must start with http:// or https://; got '{self.base_url}'.")
+            raise TaskError(f"The judge's base URL must start with http:// or https://; got '{self.shown}'.")
         whole("The judge's attempts", self.attempts, 1)
 
     @classmethod
@@ -47,6 +48,11 @@ class Endpoint:
         model = os.environ.get("KVREPLICA_JUDGE_MODEL") or default_model
         return cls(model, os.environ.get("OPENAI_BASE_URL") or OPENAI)
 
+    @property
+    def shown(self) -> str:
+        """The base URL without a name and password that stand in it."""
+        return re.sub(r"//[^/@]*@", "//", self.base_url)
+
     def key(self) -> str:
         """The key; empty where none is wanted. Raises `UnansweredError` where one is wanted and not there."""
         if not self.key_variable:
@@ -54,7 +60,7 @@ class Endpoint:
         key = os.environ.get(self.key_variable, "").strip()
         if not key:
             raise UnansweredError(
-                f"there is no key for {self.base_url}: set the environment variable {self.key_variable}, "
+                f"there is no key for {self.shown}: set the environment variable {self.key_variable}, "
                 "or an empty key_variable for an endpoint that wants none"
             )
         if not (key.isascii() and key.isprintable()):
@@ -124,10 +130,15 @@ class ChatClient:
             self.usage.cached += 1
             return kept
         answer = self._fetch(request)
-        text = _text(answer)
+        text = self._without_key(_text(answer))
         self._count(answer.get("usage"))
-        _keep(file, {"url": self.endpoint.base_url, "request": request, "text": text, "usage": answer.get("usage")})
+        _keep(file, {"url": self.endpoint.shown, "request": request, "text": text, "usage": answer.get("usage")})
         return text
+
+    def _without_key(self, text: str) -> str:
+        """The text of an answer; the key is left out where an endpoint repeats it, so that no file holds it."""
+        key = self.endpoint.key()
+        return text.replace(key, "<key>") if key else text
 
     def _file(self, request: Mapping[str, Any]) -> Path:
         content = json.dumps([self.endpoint.base_url, request], sort_keys=True)
@@ -157,13 +168,13 @@ class ChatClient:
             text = " ".join(error.response.text[:500].split())
             reason = f"HTTP {error.status_code} {error.response.reason_phrase}: {text}"
             if error.status_code not in _TRANSIENT and error.status_code < 500:
-                raise UnansweredError(f"{endpoint.base_url} refuses model {endpoint.model}: {reason}") from error
+                raise UnansweredError(f"{endpoint.shown} refuses model {endpoint.model}: {reason}") from error
         except openai.APIConnectionError as error:  # unreachable, broken off, timed out
             cause = error.__cause__ or error
             reason = str(cause) or type(cause).__name__
         finally:
             self.usage.retries += max(0, len(attempts) - 1)
-        raise UnansweredError(f"{endpoint.base_url} gave no answer in {len(attempts)} attempts, at last: {reason}")
+        raise UnansweredError(f"{endpoint.shown} gave no answer in {len(attempts)} attempts, at last: {reason}")
 
     def _count(self, tokens: Any) -> None:
         self.usage.calls += 1

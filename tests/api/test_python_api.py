@@ -227,7 +227,10 @@ def test_a_broken_promise_is_a_warning(own):
         ({"prompt_regime": "block"}, "Did you mean blocked"),
         ({"policy": "snapkv/kvec", "prompt_regime": "blocked"}, "use prompt=one_shot"),
         ({"policy": "sink", "budget": 2}, "raise the budget"),
-        ({"max_new_tokens": 0}, "leaves nothing to generate"),
+        ({"max_new_tokens": 0}, "max_new_tokens=0 does not fit: give a whole number, at least 1"),
+        ({"max_new_tokens": "many"}, "max_new_tokens=many does not fit"),
+        ({"block_size": float("nan")}, "block_size=NaN does not fit"),
+        ({"chat": "yes"}, "chat=yes does not fit: give true or false"),
         ({"chat": True}, "has no chat format"),
     ],
 )

@@ -83,7 +83,7 @@ SENTENCES = {
     ),
     "policy.scorer=-1": "policy.scorer=-1 does not fit: give a text, or settings with names.",
     "policy.allocator=abc": "There is no allocator called 'abc'. Known: ada, headkv, pyramid, skip_layers.",
-    "task.lengths=512": "task.lengths=512 does not fit: give a list of whole numbers in brackets.",
+    "task.lengths=512": "task.lengths=512 does not fit: give a list of whole numbers in brackets, task.lengths=[512].",
     "model.dtype=bfloat61": "model.dtype=bfloat61 is not known. Did you mean bfloat16 or float16 or float32?",
     "block_size=": "block_size='' does not fit: give a whole number, at least 1.",
     "block_size=true": "block_size=true does not fit: give a whole number, at least 1.",
@@ -92,7 +92,7 @@ SENTENCES = {
     "prompt=blokced": "prompt=blokced is not known. Did you mean blocked?",
     "budget_of=all": "budget_of=all is not known. Known: longest, median, prompt, prompt_and_new.",
     "budget_slots=often": "budget_slots=often is not known. Known: as_written, scaled.",
-    "references=dense": "references=dense does not fit: give a list of texts in brackets.",
+    "references=dense": "references=dense does not fit: give a list of texts in brackets, references=[dense].",
     "name=/elsewhere/x": (
         "name=/elsewhere/x does not fit: give a name of at most 100 characters without slashes, and no folder."
     ),

@@ -41,6 +41,7 @@ def test_rows_come_back_joined_with_their_cell(opened_store):
 def test_no_rows_give_an_empty_frame(opened_store):
     store, cell = opened_store
     assert store.load([cell]).empty
+    assert {"cell_id", "sample_id", "metric", "value"} <= set(store.load([cell])), "so that a filter on it works"
 
 
 def test_the_description_of_a_cell_is_written_once(opened_store):
