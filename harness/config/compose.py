@@ -37,12 +37,12 @@ def checked_config(config: DictConfig) -> dict[str, Any]:
 def composing_errors() -> Iterator[None]:
     """Raise what goes wrong while Hydra composes as `UserError`.
 
-    Any exception: only the user's words and files are at work here, and besides its own errors Hydra lets those of
-    Python, YAML and file systems pass, for a word that is no option, a file with a tab or one that includes itself.
+    Any exception but OSError: only the user's words and files are at work here, and besides its own errors Hydra lets
+    those of Python and YAML pass, for a word that is no option, a file with a tab or one that includes itself.
     """
     try:
         yield
-    except UserError:
+    except (UserError, OSError):
         raise
     except MissingConfigException as error:
         raise UserError(_unknown_option(error)) from error
