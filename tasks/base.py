@@ -23,6 +23,10 @@ class TaskError(ValueError):
     """A task that cannot be built or scored as asked. The message is a sentence with the remedy."""
 
 
+class MissingDataError(TaskError):
+    """The data of a task are not on this machine. The message names the command that fetches them."""
+
+
 class Tokenizer(Protocol):
     """The part of a transformers tokenizer that tasks may use (to measure lengths, never to guess a model)."""
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +14,7 @@ from rich.markup import escape
 
 from harness.config.compose import checked_config
 from harness.console import say
-from harness.errors import UserError
+from harness.errors import MissingInputError, UserError
 from harness.integrations.loggers import logger_of
 from harness.report.page import write_report
 from harness.report.rows import invalid_messages
@@ -19,6 +22,8 @@ from harness.report.summary import nothing_evicted_messages, summary_table
 from harness.report.terminal_table import show_summary
 from harness.runner.plan import RunResult
 from harness.runner.sweep import run_sweep
+
+CHOSEN_BY_SCALE = re.compile(r"\+*(scale|model(\.\w+)*|data|task\.data)=")  # settings that scale=mini makes
 
 
 def sweep(configs: Sequence[DictConfig]) -> None:
@@ -29,7 +34,10 @@ def sweep(configs: Sequence[DictConfig]) -> None:
     checked_config(configs[0])
     name, results_dir = str(configs[0].name), Path(configs[0].results_dir)
     logger = logger_of(OmegaConf.to_container(configs[0].logger, resolve=True), results_dir, name)
-    done = run_sweep(configs, logger)
+    try:
+        done = run_sweep(configs, logger)
+    except MissingInputError as error:
+        raise UserError(f"{error}\n{_runs_now(sys.argv[1:])}") from error
     rows = done.finished.rows()
     if configs[0].summary:
         _report(rows, name, results_dir, done.notes)
@@ -37,6 +45,13 @@ def sweep(configs: Sequence[DictConfig]) -> None:
     logger.finished(rows)
     if problems := [*done.refused, *invalid_messages(rows)]:
         raise UserError(" ".join(problems))
+
+
+def _runs_now(words: Sequence[str]) -> str:
+    """The same command on what every installation has."""
+    kept = [word for word in words if not CHOSEN_BY_SCALE.match(word)]
+    command = shlex.join(["python", "-m", "harness", *kept, "scale=mini"])
+    return f"What runs now, on synthetic rows and the shipped model, as a test of the path: {command}"
 
 
 def _report(rows: pd.DataFrame, name: str, results_dir: Path, notes: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ import torch
 
 from harness.config import gguf_model, model_files
 from harness.config.type_check import check_names, check_settings
-from harness.errors import UserError
+from harness.errors import MissingInputError, UserError
 from policies.view import ModelShape
 
 if TYPE_CHECKING:
@@ -149,8 +149,16 @@ class ModelSpec:
                 trust_remote_code=False,  # else transformers asks on a terminal, and "y" runs what lies in the folder
                 **options,
             )
+        except (OSError, ValueError) as error:
+            raise (MissingInputError if self._can_be_fetched else UserError)(self._missing_message(error)) from error
         except Exception as error:  # of a damaged file each reader has its own: safetensors, tokenizers, pickle, JSON
             raise UserError(self._missing_message(error)) from error
+
+    @property
+    def _can_be_fetched(self) -> bool:
+        """Whether it is a model of the hub or of a package, and not a path that leads nowhere."""
+        is_path = self.path.endswith(model_files.GGUF) or self.path.startswith(("/", "./", "../", "~"))
+        return self.folder is None and (self.fetch is not None or not is_path)
 
     def _missing_message(self, error: Exception) -> str:
         if self.folder is not None:

@@ -21,6 +21,7 @@ class UnsupportedCell:
 
     what: str
     reason: str
+    lacks_data: bool = False
 
 
 def explain_unsupported(cells: Iterable[UnsupportedCell], opening: str) -> list[str]:

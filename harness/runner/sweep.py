@@ -19,10 +19,11 @@ from rich.markup import escape
 from harness.config.budget import Budget
 from harness.config.cell import Cell, greatest
 from harness.config.compose import checked_config
+from harness.config.model import ModelSpec
 from harness.config.policy_config import preset
 from harness.config.scaled_budget import published_length
 from harness.console import say
-from harness.errors import CellError, UserError
+from harness.errors import CellError, MissingInputError, UserError
 from harness.runner.checks import UnsupportedCell, explain_unsupported, reason_against_cell
 from harness.runner.job_spec import JobSpec
 from harness.runner.launchers import launch
@@ -30,7 +31,7 @@ from harness.runner.plan import Job, RunResult, unique_cells
 from harness.runner.progress import Progress
 from harness.runner.run_settings import RunSettings
 from harness.runner.samples import Prompts
-from tasks.base import TaskError
+from tasks.base import MissingDataError, TaskError
 
 DENSE = "dense"  # the baseline that is compared sample by sample
 
@@ -117,7 +118,7 @@ def run_sweep(configs: Sequence[DictConfig], logger: Logger) -> SweepResult:
     settings = RunSettings.parse(plain)
     requested, unsupported = parse_cells(configs, prompts)
     if not requested:
-        raise UserError(" ".join(dict.fromkeys(each.reason for each in unsupported)))
+        raise nothing_to_run(unsupported, plain)
     baselines, impossible = baseline_cells(requested, prompts)
     refused = explain_unsupported(unsupported, "Refused, and not run:")
     notes = [
@@ -132,6 +133,19 @@ def run_sweep(configs: Sequence[DictConfig], logger: Logger) -> SweepResult:
     spec = JobSpec(cells, results_dir, str(configs[0].device), settings)
     done = launch(spec, plain["launcher"], prompts, Progress(on_stored=logger.progress))
     return SweepResult(done, tuple(notes), tuple(refused))
+
+
+def nothing_to_run(unsupported: Sequence[UnsupportedCell], config: Mapping[str, Any]) -> UserError:
+    """The error of a command none of whose cells can be run: all that is missing at once, data before the model."""
+    reasons = dict.fromkeys(each.reason for each in unsupported)
+    if not all(each.lacks_data for each in unsupported):
+        return UserError(" ".join(reasons))
+    lines = [" ".join(reasons)]
+    try:
+        ModelSpec.parse(config["model"]).config()
+    except UserError as error:
+        lines.append(str(error))
+    return MissingInputError("\n".join(lines))
 
 
 def explain_scaled_budgets(requested: Sequence[RequestedCell], prompts: Prompts) -> list[str]:
@@ -158,7 +172,8 @@ def parse_cells(configs: Sequence[DictConfig], prompts: Prompts) -> tuple[list[R
         try:
             parsed.append(RequestedCell(plain, Cell.parse(plain)))
         except (CellError, TaskError) as error:
-            unsupported.append(UnsupportedCell(str(plain["policy"].get("name")), str(error)))
+            name = str(plain["policy"].get("name"))
+            unsupported.append(UnsupportedCell(name, str(error), isinstance(error, MissingDataError)))
     by_id = {each.cell.id: each for each in reversed(parsed)}
     requested: list[RequestedCell] = []
     unique = unique_cells(each.cell for each in parsed)

@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from tasks.base import TaskError
+from tasks.base import MissingDataError, TaskError
 from tasks.data.catalogue import DataSet, data_set
 
 Row = Mapping[str, Any]
@@ -104,11 +104,11 @@ def _found(entry: DataSet, where: str) -> tuple[TableKind, Path]:
     if where == "auto":
         # One archive has the whole group, so where none of it is here, all tasks of the group say the same.
         whole = entry.from_archive and not (FETCHED / entry.group).is_dir()
-        raise TaskError(
+        raise MissingDataError(
             f"The data set {entry.group if whole else entry.name} is not on this machine: fetch it with "
-            f"'{entry.fetch_command}', or try the path with a few synthetic rows and task.data=fixture."
+            f"'{entry.fetch_command}', or try the path on a few synthetic rows with data=fixture."
         )
-    raise TaskError(
+    raise MissingDataError(
         f"The folder {where} does not hold the data set {entry.name} ({file_names(entry)}): give another folder, or "
         f"fetch it with '{entry.fetch_command}'."
     )

@@ -34,15 +34,15 @@ def run(monkeypatch, tmp_path, capfd):
     return run
 
 
-def test_missing_data_are_one_sentence_before_any_model_is_looked_for(run, monkeypatch, tmp_path):
-    for touch in ("load", "tokenizer", "shape"):
+def test_what_is_missing_is_said_in_three_lines_with_a_command_that_runs_now(run, monkeypatch, tmp_path):
+    for touch in ("load", "tokenizer"):
         monkeypatch.setattr(f"harness.config.model.ModelSpec.{touch}", lambda *_: pytest.fail("the model was touched"))
     code, error = run("policy=caote_snapkv", "budget=4k")
-    assert (code, error.count("\n")) == (2, 1)
-    assert error.startswith(
-        "The data set longbench is not on this machine: fetch it with 'python -m scripts.fetch_data"
-    )
-    assert error.count("longbench is not") == 1
+    data, model, now = error.splitlines()
+    assert code == 2
+    assert data.startswith("The data set longbench is not on this machine: fetch it with 'python -m scripts.fetch_data")
+    assert model.startswith("Model meta-llama/Llama-3.1-8B-Instruct is not on this machine: accept its licence")
+    assert now.endswith(": python -m harness +exp=longbench policy=caote_snapkv budget=4k results_dir=out scale=mini")
     assert not [*tmp_path.rglob("*.parquet"), *tmp_path.rglob("cell.json")]
 
 
