@@ -52,9 +52,9 @@ class FastGen:
                 f"fastgen heavy_frac={self.heavy_frac} and window_frac={self.window_frac} are shares of the "
                 "sequence: give numbers from 0 to 1."
             )
-        if not 0 < self.recovery <= 1:
+        if self.recovery < 0:
             raise PolicyError(
-                f"fastgen recovery={self.recovery} is a share of attention: give a number above 0 and up to 1."
+                f"fastgen recovery={self.recovery} is a share of attention: give 0 or more, where more than 1 keeps all."
             )
         if self.sinks < 1 or self.history < 1:
             raise PolicyError(f"fastgen sinks={self.sinks} and history={self.history} must be at least 1.")
