@@ -54,7 +54,7 @@ class FastGen:
             )
         if self.recovery < 0:
             raise PolicyError(
-                f"fastgen recovery={self.recovery} is a share of attention: give 0 or more, where more than 1 keeps all."
+                f"fastgen recovery={self.recovery} is a share of attention: give 0 or more; above 1 all stays."
             )
         if self.sinks < 1 or self.history < 1:
             raise PolicyError(f"fastgen sinks={self.sinks} and history={self.history} must be at least 1.")

@@ -79,7 +79,7 @@ SENTENCES = {
     "policy=snapkv policy.scorer.kernel=nan": "policy.scorer.kernel=NaN does not fit: give a whole number.",
     "policy=snapkv policy.scorer.pool=maxx": "policy.scorer.pool=maxx is not known. Did you mean max?",
     "policy=fastgen policy.structure.recovery=-1": (
-        "fastgen recovery=-1 is a share of attention: give 0 or more, where more than 1 keeps all."
+        "fastgen recovery=-1 is a share of attention: give 0 or more; above 1 all stays."
     ),
     "policy.scorer=-1": "policy.scorer=-1 does not fit: give a text, or settings with names.",
     "policy.allocator=abc": "There is no allocator called 'abc'. Known: ada, headkv, pyramid, skip_layers.",
