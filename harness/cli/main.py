@@ -88,18 +88,21 @@ def _compose_with_hydra(words: Sequence[str], use: Callable[[Sequence[DictConfig
     import hydra
     from hydra.core.plugins import Plugins
 
-    from harness.config.compose import composing_errors
     from harness.config.experiments import CONF
-    from harness.config.foreign_code import refuse_foreign_code
     from hydra_plugins.kvreplica_launcher import SweepLauncher
 
     sys.argv[1:] = words  # where Hydra reads them
     Plugins.instance().register(SweepLauncher)  # Hydra finds it by itself only where this folder is on sys.path
     jobs: list[DictConfig] = []
-    if words[0] not in COMPLETION:
-        refuse_foreign_code(words)
+    composed = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(jobs.append)
+    if words[0] in COMPLETION:
+        return composed()
+    from harness.config.compose import composing_errors  # imports torch, for which a shell would wait
+    from harness.config.foreign_code import refuse_foreign_code
+
+    refuse_foreign_code(words)
     with composing_errors():
-        hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(jobs.append)()
+        composed()
     if jobs:
         use(jobs)
 

@@ -42,10 +42,10 @@ def composing_errors() -> Iterator[None]:
     """
     try:
         yield
+    except MissingConfigException as error:  # which is an OSError
+        raise UserError(_unknown_option(error)) from error
     except (UserError, OSError):
         raise
-    except MissingConfigException as error:
-        raise UserError(_unknown_option(error)) from error
     except RecursionError as error:
         raise UserError(
             "A configuration file includes itself, or has an alias that does: check its defaults."

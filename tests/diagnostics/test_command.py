@@ -52,7 +52,7 @@ def test_samples_lie_side_by_side(call, tmp_path):
 CASES = {
     "unknown diagnostic": (["what=[coverge]"], "There is no diagnostic called 'coverge'. Did you mean coverage"),
     "nothing": ([], "add what=[kept,survivors]"),
-    "no list": (["what=kept"], "write what=[kept]"),
+    "no list": (["what=kept"], "give a list of texts in brackets, what=[kept]."),
     "unknown policy": (["what=[kept]", "policy=keydif"], "There is no policy called 'keydif'. Did you mean keydiff"),
     "unknown setting": (["what=[kept]", "blocksize=3"], "There is no setting 'blocksize'. Did you mean block_size?"),
     "no mass": (["what=[score_ranks]"], "choose a policy over h2o, tova or snapkv"),
