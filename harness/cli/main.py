@@ -96,7 +96,8 @@ def _compose_with_hydra(words: Sequence[str], use: Callable[[Sequence[DictConfig
     jobs: list[DictConfig] = []
     composed = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(jobs.append)
     if words[0] in COMPLETION:
-        return composed()
+        composed()
+        return
     from harness.config.compose import composing_errors  # imports torch, for which a shell would wait
     from harness.config.foreign_code import refuse_foreign_code
 
