@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hydra import initialize_config_dir
+from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
@@ -20,7 +21,6 @@ from harness.config.compose import composing_errors
 from harness.config.experiments import CONF
 from harness.errors import UserError
 
-FOLDER_FLAGS = ("--config-dir", "-cd")
 OUR_LOGGING = ("logging.", "colorlog.")  # classes of Python's and Hydra's own logging
 LOGGING = ("job_logging", "hydra_logging")
 
@@ -60,20 +60,10 @@ def check_trusted(config: DictConfig, overrides: Sequence[str]) -> None:
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The folders that ``--config-dir`` names, and the overrides."""
-    folders: list[str] = []
-    overrides: list[str] = []
-    takes_next = False
-    for word in words:
-        flag, _, value = word.partition("=")
-        if takes_next:
-            folders.append(word)
-        elif flag in FOLDER_FLAGS and value:
-            folders.append(value)
-        elif not word.startswith("-") and ("=" in word or word.startswith("~")):
-            overrides.append(word)  # others are values of flags, such as --cfg job, or Hydra's to refuse
-        takes_next = word in FOLDER_FLAGS
-    return folders, overrides
+    """The folder that ``--config-dir`` names, however it is abbreviated, and the overrides: as Hydra reads them."""
+    given, behind_flags = get_args_parser().parse_known_args(list(words))
+    overrides = [word for word in (*given.overrides, *behind_flags) if not word.startswith("-")]
+    return [given.config_dir] if given.config_dir else [], overrides
 
 
 def _classes(node: Any) -> Iterator[str]:
