@@ -11,7 +11,9 @@ CUDA graph would refuse.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import gc
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -124,14 +126,24 @@ def _shape_of(batch: Batch, logits_to_keep: int | None) -> Hashable:
     return batch.phase, batch.feed.widths, batch.arrived, batch.targets, logits_to_keep
 
 
-def on_gpu() -> Record:
-    """Record with CUDA graphs, which share their working memory: a replay's result is taken before the next begins."""
-    pool = torch.cuda.graph_pool_handle()
+class _GpuRecorder:
+    """Records with CUDA graphs, which share their working memory: a replay's result is taken before the next begins.
 
-    def record(compute: Compute) -> Replay:
+    torch gives a pool of memory up with its last graph and refuses it from then on, so one small graph is kept beside
+    the pool. A recording that fails can leave its pool unusable: the next one gets another.
+    """
+
+    def __init__(self) -> None:
+        self._new_pool()
+
+    def __call__(self, compute: Compute) -> Replay:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
-            logits = compute()
+        try:
+            with _no_garbage_collection(), torch.cuda.graph(graph, pool=self._pool):
+                logits = compute()
+        except Exception:
+            self._new_pool()
+            raise
 
         def replay() -> Tensor:
             graph.replay()
@@ -139,4 +151,25 @@ def on_gpu() -> Record:
 
         return replay
 
-    return record
+    def _new_pool(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+        self._keeper = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._keeper, pool=self._pool):
+            torch.zeros(1, device="cuda")
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Finished batches refer to themselves: collecting one frees its graphs, which breaks a recording under way."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def on_gpu() -> Record:
+    """Record with CUDA graphs on the current GPU."""
+    return _GpuRecorder()

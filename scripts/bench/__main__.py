@@ -46,7 +46,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "section", nargs="*", choices=[[], *SECTIONS], help="what to measure; all but length, scaling and peer if none"
     )
-    parser.add_argument("--shape", default="25m", help="testbed, 25m, 1b, llama3.2-3b, llama3.1-8b")
+    parser.add_argument("--shape", default="25m", help="testbed, 25m, smollm2-135m, 1b, llama3.2-3b, llama3.1-8b")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
     parser.add_argument("--device", default="auto")
     parser.add_argument("--tokens", type=int, default=8192, help="T, prompt tokens")

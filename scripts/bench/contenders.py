@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
 
+import torch
 from transformers import PreTrainedModel
 
 from harness.config.compose import checked_config, compose_config
 from harness.config.model import ModelSpec
 from harness.config.policy_config import policy_from
+from harness.engine.batch.evict import slots_enabled
 from harness.engine.cuda_graphs import CudaGraphRunner, on_gpu
+from harness.engine.decode.logits import NextLogits
 from harness.engine.engine import Engine
 from harness.engine.fast_layers import pack_layers
 from harness.engine.requests import Prompting, Request
@@ -50,3 +54,24 @@ def engine_as_runs_have_it(model: PreTrainedModel) -> Engine:
 def read(engine: Engine, tokens: list[int], name: str, budget: int, block: int) -> None:
     """One prompt in blocks under one policy, up to its first new token."""
     engine.generate([Request(tokens, preset(name), budget, 1)], Prompting("blocked", block))
+
+
+def decoding(engine: Engine, name: str, count: int, budget: int, block: int, steps: int) -> Callable[[], object]:
+    """``steps`` decode steps of ``count`` rows that have read their prompts; each call must be given a new one.
+
+    ``budget``: slots that each row holds at the first step. A dense row grows from there.
+    """
+    length = budget if name == "dense" else budget + block
+    texts = [prompt(length, engine.model.config.vocab_size, seed) for seed in range(count)]
+    rows = [Request(text, preset(name), budget, steps + 1) for text in texts]
+    batch = engine.new_batch(rows, Prompting("blocked", block))
+    with torch.inference_mode(), slots_enabled(engine.model):
+        engine.read_prompts(batch, NextLogits.of(count))
+
+    @torch.inference_mode()
+    def run() -> None:
+        with slots_enabled(engine.model):
+            for step in range(steps):
+                engine.step(batch, [[1 + step]] * count).argmax(-1).tolist()
+
+    return run

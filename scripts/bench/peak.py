@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedModel
 
 from harness.engine.fast_layers import pack_layers
 from harness.engine.requests import Prompting, Request
@@ -56,9 +57,8 @@ def measured(case: PeakCase) -> dict[str, float]:
     return found
 
 
-def _here(case: PeakCase) -> dict[str, float]:
-    model = build(case.shape, getattr(torch, case.dtype), case.device)
-    pack_layers(model)
+def planned_and_peak(case: PeakCase, model: PreTrainedModel) -> dict[str, float]:
+    """The same in this process: on a processor, only what is the largest so far is seen."""
     prompting = Prompting(case.regime, case.block)  # type: ignore[arg-type]
     engine = engine_as_runs_have_it(model)
     rows = case.rows(model.config.vocab_size)
@@ -90,4 +90,7 @@ def _highest(device: str) -> int:
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     lists = {name: tuple(given[name]) for name in ("policies", "budgets")}
-    print(json.dumps(_here(PeakCase(**{**given, **lists}))))
+    case = PeakCase(**{**given, **lists})
+    model = build(case.shape, getattr(torch, case.dtype), case.device)
+    pack_layers(model)
+    print(json.dumps(planned_and_peak(case, model)))

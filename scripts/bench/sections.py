@@ -12,14 +12,12 @@ from pathlib import Path
 
 import torch
 
-from harness.engine.batch.evict import slots_enabled
-from harness.engine.decode.logits import NextLogits
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request
 from scripts.bench import loop, roof
 from scripts.bench.clock import median, ratio, rounds, seconds
 from scripts.bench.conditions import Bench, Line
-from scripts.bench.contenders import as_runs_have_it, engine_as_runs_have_it, preset, prompt, read
+from scripts.bench.contenders import as_runs_have_it, decoding, engine_as_runs_have_it, preset, prompt, read
 from scripts.bench.peak import PeakCase, measured
 from scripts.bench.scaling import length, scaling
 from scripts.bench.shapes import build, work_of
@@ -72,24 +70,9 @@ def blocks(bench: Bench) -> list[Line]:
 def decode(bench: Bench) -> list[Line]:
     """Decode with an eviction in every step, against dense decode at the same cache length."""
     model = build(bench.shape, bench.dtype, bench.device)
-    plain, vocabulary = Engine(model), model.config.vocab_size
+    plain = Engine(model)
     ours = engine_as_runs_have_it(as_runs_have_it(model))
     steps = 64
-
-    def stepping(name: str, engine: Engine, budget: int) -> Callable[[], object]:
-        tokens = prompt(budget if name == "dense" else budget + bench.block, vocabulary)
-        row = Request(tokens, preset(name), budget, steps + 1)
-        batch = engine.new_batch([row], Prompting("blocked", bench.block))
-        with torch.inference_mode(), slots_enabled(engine.model):
-            engine.read_prompts(batch, NextLogits.of(1))
-
-        @torch.inference_mode()
-        def run() -> None:
-            with slots_enabled(engine.model):
-                for step in range(steps):
-                    engine.step(batch, [[1 + step]]).argmax(-1).tolist()
-
-        return run
 
     contenders = {"dense, transformers' layers": ("dense", plain)}
     contenders |= {name: (name, ours) for name in ("dense", *bench.policies())}
@@ -97,7 +80,7 @@ def decode(bench: Bench) -> list[Line]:
     for number in range(bench.repeats + 1):
         for what, (name, engine) in contenders.items():
             held = bench.budget - steps // 2 if name == "dense" else bench.budget  # the same on average
-            spent = seconds(stepping(name, engine, held), bench.target)
+            spent = seconds(decoding(engine, name, 1, held, bench.block, steps), bench.target)
             if number:
                 taken[what].append(spent)
     return [

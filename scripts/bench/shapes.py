@@ -25,7 +25,9 @@ class Size:
 
 
 SHAPES = {
+    "tiny": Size(hidden=64, layers=2, heads=4, kv_heads=2, width=16, inner=128, vocabulary=256),
     "25m": Size(hidden=512, layers=8, heads=8, kv_heads=4, width=64, inner=1376, vocabulary=4096),
+    "smollm2-135m": Size(hidden=576, layers=30, heads=9, kv_heads=3, width=64, inner=1536, vocabulary=49152),
     "1b": Size(hidden=2048, layers=16, heads=32, kv_heads=8, width=64, inner=8192, vocabulary=128256),
     "llama3.2-3b": Size(hidden=3072, layers=28, heads=24, kv_heads=8, width=128, inner=8192, vocabulary=128256),
     "llama3.1-8b": Size(hidden=4096, layers=32, heads=32, kv_heads=8, width=128, inner=14336, vocabulary=128256),

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 
+@pytest.mark.gpu
 def test_the_kernels_equal_plain_torch():
     """In a process of its own, because Triton decides when it is imported whether it interprets."""
     pytest.importorskip("triton", reason="Triton is not installed (pip install -e '.[gpu]')")

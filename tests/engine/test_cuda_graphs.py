@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass, replace
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from presets import evicting_in, policy
 from tiny import ARCHITECTURES, prompt, tiny_model
 
-from harness.engine.cuda_graphs import CudaGraphRunner, on_gpu
+from harness.engine.cuda_graphs import CudaGraphRunner, _no_garbage_collection, on_gpu
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request
 from policies.recency import Recency
@@ -116,6 +117,7 @@ def test_a_tape_really_freezes_what_a_graph_freezes():
             tape.record(compute)
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("name", REPLAYED)
 def test_cuda_graphs_give_the_tokens_and_ledgers_of_computed_passes(name):
@@ -124,3 +126,48 @@ def test_cuda_graphs_give_the_tokens_and_ledgers_of_computed_passes(name):
     assert replaying.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
     assert replaying.graphs.replayed
     assert not messages
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_graphs_are_recorded_again_after_all_batches_are_gone():
+    _, replaying, messages = engines(tiny_model("llama").cuda(), on_gpu())
+    for _ in range(3):
+        before = replaying.graphs.replayed
+        replaying.generate(rows_of("keydiff"), BLOCKS)
+        assert replaying.graphs.replayed > before
+    assert not messages
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_graphs_of_finished_batches_are_not_freed_while_another_is_recorded():
+    plain, replaying, messages = engines(tiny_model("llama").cuda(), on_gpu())
+    before = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)  # collect at nearly every allocation
+    try:
+        for _ in range(4):
+            assert replaying.generate(rows_of("keydiff"), BLOCKS) == plain.generate(rows_of("keydiff"), BLOCKS)
+    finally:
+        gc.set_threshold(*before)
+    assert not messages
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_after_a_recording_that_failed_the_next_one_succeeds():
+    record, numbers = on_gpu(), torch.arange(4, device="cuda")
+    with pytest.raises(RuntimeError):
+        record(lambda: numbers * int(numbers[1]))
+    replay = record(lambda: numbers * 2)
+    assert replay().tolist() == [0, 2, 4, 6]
+
+
+def test_recording_leaves_the_garbage_collector_as_it_was():
+    assert gc.isenabled()
+    with _no_garbage_collection():
+        assert not gc.isenabled()
+        with _no_garbage_collection():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()

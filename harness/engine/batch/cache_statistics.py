@@ -87,10 +87,12 @@ class CacheStatistics:
 
         ``lengths``: tokens each row was fed; ``groups``: the rows of each policy.
         """
-        final = torch.stack([layer.held() for layer in cache.layers]).float().mean((0, 2)).tolist()
+        held = torch.stack([layer.held() for layer in cache.layers])  # (L, R, H)
+        self.heads = held.shape[2]
+        # Divided here and not on the device: a GPU multiplies by the reciprocal, and its means differ in the last bit.
+        final = [total / (self.layers * self.heads) for total in held.sum((0, 2)).tolist()]
         slot_bytes = cache.layers[0].slot_bytes
         carried = cache.carried_bytes(groups)
-        self.heads = cache.layers[0].held().shape[1]
         columns = zip(
             self.rows, self.chunks, lengths, final, self.calls,
             self.peak.tolist(), self.kept.tolist(), self.surplus.tolist(), self.deficit.tolist(),

@@ -1,0 +1,224 @@
+"""What is checked and measured: each step yields lines of a table, as soon as it has them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from harness.engine.attention import attend
+from harness.engine.attention.mask import AttentionMask
+from harness.engine.cuda_graphs import CudaGraphRunner, on_gpu
+from harness.engine.engine import Engine
+from harness.engine.fast_layers import compile_layers
+from harness.engine.requests import Prompting, Request
+from policies.view import AttentionRows
+from scripts.bench import loop
+from scripts.bench.clock import median, ratio, rounds, seconds
+from scripts.bench.conditions import Line
+from scripts.bench.contenders import ATTENTION_BASED, ATTENTION_FREE, decoding, preset, prompt
+from scripts.bench.peak import PeakCase, planned_and_peak
+from scripts.bench.shapes import build
+from scripts.gpu_check.check import Check
+
+POLICIES = (*ATTENTION_FREE, *ATTENTION_BASED)
+LAST_ROWS: tuple[AttentionRows, ...] = (32, "all")
+COUNTS = re.compile(r"(\d+) (passed|failed|skipped|errors?)")
+
+
+def tests(check: Check) -> Iterator[Line]:
+    """The tests that need a GPU, in a process of their own."""
+    files = [f"tests/engine/{name}" for name in check.tests]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-rfE",
+        "-p",
+        "no:cacheprovider",
+        "--tb=short",
+        "-m",
+        check.marked,
+        *files,
+    ]
+    run = subprocess.run(command, capture_output=True, text=True)
+    summary = run.stdout.strip().splitlines()[-1:] or [run.stderr.strip()[-300:]]
+    counts = {what: int(count) for count, what in COUNTS.findall(summary[0])}
+    yield {"what": "tests", "exit code": run.returncode, **counts}
+    for line in run.stdout.splitlines():
+        if line.startswith(("FAILED", "ERROR")):
+            yield {"what": line}
+    if run.returncode:
+        print(run.stdout[-6000:], file=sys.stderr)
+
+
+def layer(check: Check) -> Iterator[Line]:
+    """What the machine can do, and the attention statistics of one layer."""
+    yield from roofs(check)
+    yield from kernels(check)
+
+
+def roofs(check: Check) -> Iterator[Line]:
+    """A square matrix product and a copy, as torch does them."""
+    side = check.product
+    like: dict[str, Any] = {"device": check.target, "dtype": check.dtype}
+    left, right = torch.randn(side, side, **like), torch.randn(side, side, **like)
+    taken = rounds({"product": lambda: [left @ right for _ in range(10)]}, check.repeats, check.target)["product"]
+    yield {"what": f"product of {side} × {side}", "TFLOP/s": 10 * 2 * side**3 / median(taken) / 1e12}
+    source = torch.randn(4 * side, side, **like)
+    target = torch.empty_like(source)
+    taken = rounds({"copy": lambda: [target.copy_(source) for _ in range(10)]}, check.repeats, check.target)["copy"]
+    yield {"what": "copy, read and written", "TB/s": 10 * 2 * source.nbytes / median(taken) / 1e12}
+
+
+def kernels(check: Check) -> Iterator[Line]:
+    """Attention statistics of one layer: Triton against plain torch, their times and how far they are apart."""
+    for count, heads, group, queries, slots, width in check.statistics:
+        like: dict[str, Any] = {"device": check.target, "dtype": check.dtype}
+        torch.manual_seed(0)
+        query = torch.randn(count, heads * group, queries, width, **like)
+        keys = torch.randn(count, heads, slots, width, **like)
+        valid = torch.ones(count, queries, dtype=torch.bool, device=check.target)
+        filled = torch.ones(count, 1, slots - queries, dtype=torch.bool, device=check.target)
+        mask = AttentionMask(valid, filled, plain=True)
+        for last in LAST_ROWS:
+            sums = partial(attend.column_sums, query, keys, mask, last, width**-0.5)
+            plain = partial(_without_kernels, sums)
+            taken = rounds({"kernels": sums, "torch": plain}, check.repeats, check.target)
+            apart = (sums() - plain()).norm() / plain().norm()
+            yield {
+                "what": f"sums of {last} rows: R {count}, H {heads}, G {group}, m {queries}, N {slots}, D {width}",
+                "kernels, ms": 1000 * median(taken["kernels"]), "torch, ms": 1000 * median(taken["torch"]),
+                "torch / kernels": ratio(taken["torch"], taken["kernels"]), "relative difference": float(apart),
+            }  # fmt: skip
+
+
+def _without_kernels(sums: Callable[[], torch.Tensor]) -> torch.Tensor:
+    usual = attend.has_kernels
+    attend.has_kernels = lambda device: False  # type: ignore[assignment]
+    try:
+        return sums()
+    finally:
+        attend.has_kernels = usual
+
+
+def model(check: Check, shape: str) -> Iterator[Line]:
+    """Prompts, decode steps and memory of a model of this shape with random weights."""
+    built = build(shape, check.dtype, check.device)
+    yield from prompts(check, built)
+    yield from decode(check, built)
+    if check.target.type == "cuda":  # elsewhere a process has one peak only, and runs compile nothing
+        yield from memory(check, built)
+        yield from compiled_prompts(check, built)
+
+
+def prompts(check: Check, model: PreTrainedModel) -> Iterator[Line]:
+    """Prompts in blocks: transformers' dense pass, the plain loop, and ours, computed and recorded."""
+    for count in check.rows:
+        texts = [prompt(check.tokens, model.config.vocab_size, seed) for seed in range(count)]
+        tensor = torch.tensor(texts, device=check.target)
+        contenders: dict[str, Callable[[], object]] = {
+            "transformers, dense, one pass": partial(_one_pass, model, tensor),
+            "loop (keydiff)": partial(loop.blocked, model, tensor[:1], check.block, check.budget),
+            "keydiff, computed": partial(_read, Engine(model), texts, "keydiff", check),
+        }
+        contenders |= {
+            f"{name}, graphs": partial(_read, _recording(model, check), texts, name, check) for name in POLICIES
+        }
+        if count > 1:
+            del contenders["loop (keydiff)"]  # it takes one row
+        yield from _rates(contenders, count, check)
+
+
+def compiled_prompts(check: Check, model: PreTrainedModel) -> Iterator[Line]:
+    """The same with the model's layers compiled, in place."""
+    if reason := compile_layers(model):
+        yield {"what": reason}
+        return
+    for count in check.rows:
+        texts = [prompt(check.tokens, model.config.vocab_size, seed) for seed in range(count)]
+        engines = {"": Engine(model), ", graphs": _recording(model, check)}
+        yield from _rates(
+            {
+                f"keydiff{how}, compiled layers": partial(_read, engine, texts, "keydiff", check)
+                for how, engine in engines.items()
+            },
+            count,
+            check,
+        )
+
+
+def _rates(contenders: Mapping[str, Callable[[], object]], count: int, check: Check) -> Iterator[Line]:
+    taken = rounds(contenders, check.repeats, check.target)
+    tokens = count * check.tokens
+    for name, times in taken.items():
+        yield {"what": f"prompt: {name}", "R": count, "seconds": median(times), "tokens/s": tokens / median(times)}
+
+
+def _one_pass(model: PreTrainedModel, tokens: torch.Tensor) -> None:
+    with torch.inference_mode():
+        model(tokens, logits_to_keep=1)
+
+
+def _read(engine: Engine, texts: list[list[int]], name: str, check: Check) -> None:
+    engine.generate([Request(text, preset(name), check.budget, 1) for text in texts], Prompting("blocked", check.block))
+
+
+def _recording(model: PreTrainedModel, check: Check) -> Engine:
+    return Engine(model, graphs=CudaGraphRunner(on_gpu(), print_reason) if check.target.type == "cuda" else None)
+
+
+def print_reason(sentence: str) -> None:
+    """Why a pass was not recorded, for the log."""
+    print(sentence, file=sys.stderr)
+
+
+def decode(check: Check, model: PreTrainedModel) -> Iterator[Line]:
+    """Decode steps with an eviction in each, against a dense step at the same mean length, computed and recorded."""
+    plain, recording = Engine(model), _recording(model, check)
+    for count in check.decoded_rows:
+        contenders: dict[str, tuple[Engine, str]] = {"dense": (plain, "dense")}
+        contenders |= {f"{name}, computed": (plain, name) for name in ("keydiff", "h2o")}
+        contenders |= {f"{name}, graphs": (recording, name) for name in POLICIES}
+        taken: dict[str, list[float]] = {what: [] for what in contenders}
+        for number in range(check.repeats + 1):
+            for what, (engine, name) in contenders.items():
+                held = check.budget - check.steps // 2 if name == "dense" else check.budget
+                run = decoding(engine, name, count, held, check.block, check.steps)
+                spent = seconds(run, check.target)
+                if number:
+                    taken[what].append(spent)
+        for what, times in taken.items():
+            step = median(times) / check.steps
+            yield {
+                "what": f"decode: {what}", "R": count, "ms/step": 1000 * step, "tokens/s": count / step,
+                "of dense": ratio(taken["dense"], times),
+            }  # fmt: skip
+
+
+def memory(check: Check, model: PreTrainedModel) -> Iterator[Line]:
+    """Peaks beside what the runner plans, gigabytes without the weights."""
+    for name in ("keydiff", "h2o"):
+        for count in check.rows:
+            case = PeakCase(
+                "",
+                str(check.dtype)[6:],
+                check.device,
+                "blocked",
+                check.tokens,
+                check.block,
+                (name,),
+                (check.budget,),
+                count,
+            )
+            found = planned_and_peak(case, model)
+            yield {
+                "what": f"memory: {name}", "R": count, "planned, GB": found["planned"] / 1e9,
+                "peak, GB": found["peak"] / 1e9, "peak / planned": found["peak"] / found["planned"],
+            }  # fmt: skip
