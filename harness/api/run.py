@@ -10,7 +10,9 @@ from typing import Any, TypeAlias
 import pandas as pd
 from omegaconf import OmegaConf
 from rich.markup import escape
+from transformers import PreTrainedModel
 
+from harness.api.save_model import overrides_for
 from harness.config import plugins
 from harness.config.cell import as_user_errors
 from harness.config.compose import checked_config, compose_config
@@ -24,24 +26,28 @@ from harness.runner.sweep import run_sweep
 from policies import Policy, nearest
 from policies.scorer import Scorer
 
+ModelLike: TypeAlias = str | PreTrainedModel  # a configuration's name, a folder or GGUF file, or a loaded model
 PolicyLike: TypeAlias = str | Policy | Scorer  # the name of a preset, or an object: a policy, or what ranks slots
 AXES = ("model", "policy", "budget", "task")
 
 
 @as_user_errors()
 def run(
-    model: str | Sequence[str] = "testbed",
+    model: ModelLike | Sequence[ModelLike] = "testbed",
     policy: PolicyLike | Sequence[PolicyLike] = "keydiff",
     budget: str | float | Sequence[str | float] = "25%",
     task: str | Sequence[str] = "niah",
     *,
+    tokenizer: Any = None,
     results_dir: str | Path = "results",
     overrides: Sequence[str] = (),
     **settings: Any,
 ) -> pd.DataFrame:
     """Run cells and return their rows: every combination of the models, policies, budgets and tasks that are given.
 
-    Each of the four is one value or a list. ``policy`` takes names of presets and objects of your own: a scorer (with
+    Each of the four is one value or a list. ``model`` takes names, paths and transformers models; a model object, which
+    comes with its ``tokenizer``, is saved once under ``<results_dir>/models``, because rows have to say which weights
+    they are of. ``policy`` takes names of presets and objects of your own: a scorer (with
     ``score``) or a `policies.Policy`, as frozen dataclasses. ``budget`` is in slots per layer and KV head (``256``,
     ``"4k"``) or a share of the prompt (``"25%"``). ``settings`` are those of ``conf/config.yaml`` (``prompt``,
     ``block_size`` in tokens, ``limit`` in samples per cell, ``references``, ``seed``, …); ``overrides`` are further
@@ -63,7 +69,7 @@ def run(
     beside = [*(f"{key}={_word(value)}" for key, value in _known(settings).items()), *overrides]
     beside.append(f"results_dir={_word(str(results_dir))}")
     axes = [
-        [_model(each) for each in _listed(model)],
+        [_model(each, tokenizer, Path(results_dir)) for each in _listed(model)],
         [_policy(each) for each in _listed(policy)],
         [[f"budget={_word(each)}"] for each in _listed(budget)],
         [[f"task={each}"] for each in _listed(task)],
@@ -91,16 +97,13 @@ def _listed(value: Any) -> list[Any]:
     return values
 
 
-def _model(name: object) -> list[str]:
-    """A configuration's name, or the path of a folder or GGUF file that holds a model."""
-    if not isinstance(name, str):
-        raise UserError(
-            f"model= takes a name or a folder, not {type(name).__name__}: rows have to say which weights they are of. "
-            "Save it with save_pretrained and give the folder, or ask `generate`, which takes a model object."
-        )
-    if name.endswith(GGUF) or ("/" in name and model_folder(name) is not None):
-        return ["model=hf", f"model.path={_word(name)}"]
-    return [f"model={name}"]
+def _model(given: Any, tokenizer: Any, results_dir: Path) -> list[str]:
+    """A configuration's name, the path of a folder or GGUF file that holds a model, or a model object."""
+    if not isinstance(given, str):
+        return overrides_for(given, tokenizer, results_dir)
+    if given.endswith(GGUF) or ("/" in given and model_folder(given) is not None):
+        return ["model=hf", f"model.path={_word(given)}"]
+    return [f"model={given}"]
 
 
 def _policy(value: Any) -> list[str]:
