@@ -50,6 +50,11 @@ def budget_unit(texts: Iterable[str]) -> str:
     return words.get(next(iter(kinds)), "") if len(kinds) == 1 else ""
 
 
+def budget_title(text: str) -> str:
+    """One budget in words: ``25% of the tokens``, ``256 slots``."""
+    return f"{text} of the tokens" if parse_budget(text).kind == "1 share" else f"{text} slots"
+
+
 def ordered_policies(labels: Iterable[str]) -> list[str]:
     """Baselines first, then family by family, so that a method and its variants are neighbours."""
     return sorted(set(labels), key=lambda label: (policy_rank(label), label))

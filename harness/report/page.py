@@ -9,8 +9,9 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
+from harness.report.findings import findings
 from harness.report.heatmap import colour_stops, heatmap_grids
-from harness.report.labels import ordered_policies, policy_labels, shown_context
+from harness.report.labels import budget_title, ordered_policies, policy_labels, shown_context
 from harness.report.ledger_table import ledger_lines
 from harness.report.looks import Look, is_baseline, looks
 from harness.report.page_grids import LEDGER_HEADINGS, SummaryGrid, ledger_grids, summary_grids
@@ -44,6 +45,7 @@ def render(rows: pd.DataFrame, title: str, notes: Sequence[str] = ()) -> str:
     light, dark = colour_rules(style.values())
     return _template().render(
         title=title,
+        findings=findings(summary),
         notes=list(notes),
         colours_light=light,
         colours_dark=dark,
@@ -55,6 +57,7 @@ def render(rows: pd.DataFrame, title: str, notes: Sequence[str] = ()) -> str:
         averages=list(averages(summary, shown)),
         panels=_panels(tables, style),
         is_reference=is_baseline,
+        budget_title=budget_title,
         references=bool(summary["reference"].any()),
         policies=ordered_policies(summary[~summary["dense"].astype(bool)]["label"]),
         multiples=list(heatmap_grids(valid, summary, ledger, labels, shown)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -182,7 +182,7 @@ def difference_text(line: Line) -> str:
         return ""
     numbers = [line[name] for name in ("difference", "difference_low", "difference_high")]
     if line["metric"] == NLL:
-        mean, low, high = (_perplexity(x) for x in numbers)
+        mean, low, high = _ratios(numbers)
         return f"×{mean} [{low}, {high}]" if not math.isnan(numbers[1]) else f"×{mean}"
     mean, low, high = (f"{x:+.3f}".replace("-", "−") for x in numbers)
     return f"{mean} [{low}, {high}]" if not math.isnan(numbers[1]) else mean
@@ -224,6 +224,12 @@ def _number(value: float, metric: str) -> str:
 
 def _perplexity(value: float) -> str:
     return f"{value:.2f}" if value < 100 else f"{value:,.0f}" if value < 1e6 else f"{value:.1e}"
+
+
+def _ratios(numbers: Sequence[float]) -> list[str]:
+    """Two digits behind the point, four where two would make a ratio look like 1 that is not."""
+    digits = 4 if any(number != 1 and abs(number - 1) < 0.005 for number in numbers) else 2
+    return [f"{number:.{digits}f}" if number < 100 else _perplexity(number) for number in numbers]
 
 
 # Averages over the subsets of LongBench as papers print them: plain means of the 16 English ones, and by category.

@@ -78,7 +78,8 @@ def without_common(table: SortableTable, titles: Sequence[str]) -> SortableTable
     common = {
         at: (column.title, table.lines[0].entries[at].text)
         for at, column in enumerate(table.columns)
-        if column.title in titles and len({line.entries[at].text for line in table.lines}) == 1
+        if column.title in titles
+        and len({(line.entries[at].text, line.entries[at].small) for line in table.lines}) == 1
     }
     kept = [at for at in range(len(table.columns)) if at not in common]
     return replace(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
 import hashlib
+import itertools
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,8 @@ from harness.site.cell_pages import excerpt, sample_metric
 from harness.site.contents import regime_text
 from harness.store import cell_folders
 
+MOST_PLACES = 8  # of an answer that are marked in a text
+SENTENCE_END = re.compile(r"[.!?]['\"”’)]*\s+|\n+")
 FOLDER = "survivors"  # the diagnostic, `python -m harness survivors`
 
 
@@ -59,11 +64,19 @@ class SurvivorSample:
     pieces: list[str]  # (T,) the text of each token, in order
     prompt_tokens: int
     reference: str
+    answers: list[tuple[int, int]]  # where the accepted answer stands in the prompt: first token, and behind the last
+    needles: list[tuple[int, int]]  # the sentences that it stands in
     runs: list[SurvivorRun]
 
     def data(self) -> dict[str, Any]:
         """As the page's script reads it."""
-        return {"pieces": self.pieces, "promptTokens": self.prompt_tokens, "runs": [run.data() for run in self.runs]}
+        return {
+            "pieces": self.pieces,
+            "promptTokens": self.prompt_tokens,
+            "answers": self.answers,
+            "needles": self.needles,
+            "runs": [run.data() for run in self.runs],
+        }
 
 
 def survivor_samples(results_dir: Path, rows: pd.DataFrame) -> list[SurvivorSample]:
@@ -112,19 +125,55 @@ def _survivor_sample(
     first = members[0][1]
     once = first[(first["layer"] == 0) & (first["head"] == 0)].sort_values("position")
     seen = [answers[str(cell["cell_id"]), sample] for cell, _ in members if (str(cell["cell_id"]), sample) in answers]
+    pieces, prompt_tokens = once["text"].astype(str).tolist(), int((once["phase"] == "prompt").sum())
+    reference = str(seen[0]["reference"]) if seen else ""
+    answer_places, needles = places_of(reference, pieces[:prompt_tokens])
     return SurvivorSample(
         name=f"{_file_name(model)}-{_file_name(task)}-{_file_name(sample)}-{tokens[:6]}",
         model=model,
         task=task,
         sample=sample,
-        pieces=once["text"].astype(str).tolist(),
-        prompt_tokens=int((once["phase"] == "prompt").sum()),
-        reference=excerpt(str(seen[0]["reference"])) if seen else "",
+        pieces=pieces,
+        prompt_tokens=prompt_tokens,
+        reference=excerpt(reference),
+        answers=answer_places,
+        needles=needles,
         runs=[
             _survivor_run(cell, frame, labels[cell["cell_id"]], style, answers.get((str(cell["cell_id"]), sample)))
             for cell, frame in members
         ],
     )
+
+
+Spans = list[tuple[int, int]]
+
+
+def places_of(answer: str, pieces: Sequence[str]) -> tuple[Spans, Spans]:
+    """Where an answer stands in a text of tokens, and the sentences around it, as (first token, behind the last).
+
+    Letters and blanks must agree, but for blanks at its ends and for capitals. Answers that stand in the text more than
+    `MOST_PLACES` times, such as a yes, have no place.
+    """
+    text, wanted = "".join(pieces).lower(), answer.strip().lower()
+    ends = list(itertools.accumulate(len(piece) for piece in pieces))
+    if not wanted or len(text) != (ends[-1] if ends else 0):  # a few letters change their length with their case
+        return [], []
+    found = [match.span() for match in re.finditer(rf"(?<!\w){re.escape(wanted)}(?!\w)", text)]
+    if len(found) > MOST_PLACES:
+        return [], []
+    sentences = dict.fromkeys(_sentence_around(text, start, stop) for start, stop in found)
+    return [_tokens_of(ends, *span) for span in found], [_tokens_of(ends, *span) for span in sentences]
+
+
+def _sentence_around(text: str, start: int, stop: int) -> tuple[int, int]:
+    before = max((match.end() for match in SENTENCE_END.finditer(text, 0, start)), default=0)
+    behind = SENTENCE_END.search(text, stop)
+    return before, behind.start() + len(behind.group().rstrip()) if behind else len(text)
+
+
+def _tokens_of(ends: Sequence[int], start: int, stop: int) -> tuple[int, int]:
+    """Tokens that letters from ``start`` to ``stop`` belong to. ``ends``: the letters up to the end of each token."""
+    return bisect.bisect_right(ends, start), bisect.bisect_left(ends, stop) + 1
 
 
 def _as_row(cell: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,6 +46,7 @@ LEADERBOARD_COLUMNS = (
     TableColumn("model"),
     TableColumn("papers"),
 )
+SPOKEN = {"seed": "seed "}
 FILTER_TITLES = {"paper": "paper", "task": "task", "budget": "budget", "regime": "prompt regime", "model": "model"}
 
 
@@ -53,8 +54,10 @@ def leaderboard_page(contents: SiteContents) -> SortableTable:
     """One line per cell and metric, within each task and budget the best first; dense and baselines are not ranked."""
     placed = with_ranks(contents.summary)
     cells = contents.cells
+    budgets = _budgets_beside(placed)
+    apart = [name for name in ("dtype", "seed") if placed[name].nunique() > 1]
     lines = [
-        _leaderboard_line(each, contents, cells[str(each["cell_id"])])
+        _leaderboard_line(each, contents, cells[str(each["cell_id"])], budgets[_rivalry(each)], apart)
         for each in _leaderboard_order(placed).to_dict("records")
     ]
     orders = {"budget": ordered_budgets(placed["budget"]), "task": sorted(set(placed["task"]))}
@@ -93,7 +96,27 @@ def _leaderboard_order(placed: pd.DataFrame) -> pd.DataFrame:
     return placed.loc[keys.sort_values(list(keys.columns), kind="stable").index]
 
 
-def _leaderboard_line(line: dict[Any, Any], contents: SiteContents, cell: dict[str, Any]) -> TableLine:
+def _rivalry(line: Mapping[Any, Any]) -> tuple[Any, ...]:
+    """Equal for lines that may be compared, whatever their budgets."""
+    return tuple(line[name] for name in RIVALS if name != "budget")
+
+
+def _budgets_beside(placed: pd.DataFrame) -> dict[tuple[Any, ...], list[str]]:
+    """All budgets of the lines that may be compared: a dense line stands beside each of them."""
+    found: dict[tuple[Any, ...], dict[str, None]] = {}
+    for line in placed.to_dict("records"):
+        found.setdefault(_rivalry(line), {})[str(line["budget"])] = None
+    return {name: list(budgets) for name, budgets in found.items()}
+
+
+def _leaderboard_line(
+    line: dict[Any, Any],
+    contents: SiteContents,
+    cell: dict[str, Any],
+    budgets: list[str],
+    apart: Sequence[str],
+) -> TableLine:
+    """``budgets``: those beside which a dense line stays in sight; ``apart``: what tells lines of one model apart."""
     name, metric = str(line["cell_id"]), str(line["metric"])
     papers = contents.papers[name]
     difference, _, away = difference_text(line).partition(" ")
@@ -107,13 +130,13 @@ def _leaderboard_line(line: dict[Any, Any], contents: SiteContents, cell: dict[s
         number_cell(line["slots_kept"], f"{line['slots_kept']:,.0f}"),
         number_cell(line["n"], f"{line['n']:,}"),
         TableCell(regime_text(cell)),
-        TableCell(str(cell["model"])),
+        TableCell(str(cell["model"]), small=", ".join(f"{SPOKEN.get(what, '')}{line[what]}" for what in apart)),
         TableCell(", ".join(papers) or "–"),
     ]
     keys = {
         "paper": papers,
         "task": [str(line["task"])],
-        "budget": [str(line["budget"])],
+        "budget": budgets if line["dense"] else [str(line["budget"])],
         "regime": [regime_text(cell)],
         "model": [str(cell["model"])],
     }

@@ -23,6 +23,9 @@ const panes = [...document.querySelectorAll(".pane")].map((element) => {
     span.dataset.place = place;
     return span;
   });
+  for (const [name, places] of [["answer-place", data.answers], ["needle", data.needles]]) {
+    for (const [from, to] of places) for (let at = from; at < to; at++) spans[at].classList.add(name);
+  }
   find("tokens").append(...spans);
   const fedIn = new Int32Array(data.pieces.length);
   run.stops.forEach((stop, pass) => fedIn.fill(pass, pass ? run.stops[pass - 1] : 0, stop));
@@ -109,6 +112,16 @@ const drawStrip = (pane, shares, read) => {
   }
 };
 
+// The sentence with the accepted answer, as a mark above each strip.
+for (const pane of panes) {
+  for (const [from, to] of data.needles) {
+    const mark = document.createElement("i");
+    mark.style.left = `${(100 * from) / pane.spans.length}%`;
+    mark.style.width = `${(100 * (to - from)) / pane.spans.length}%`;
+    pane.element.querySelector("[data-marks]").append(mark);
+  }
+}
+
 const drawToken = (pane, pass) => {
   if (chosen === null) return;
   const { run, spans, token } = pane;
@@ -191,6 +204,11 @@ for (const pane of panes) {
     look(Number(span.dataset.place));
   });
 }
+document.getElementById("to-answer")?.addEventListener("click", () => {
+  const [first] = data.answers[0];
+  for (const { text, spans } of panes) text.scrollTop = spans[first].offsetTop - text.clientHeight / 2;
+  look(first);
+});
 slider.addEventListener("input", draw);
 slider.addEventListener("keydown", (event) => {
   const step = { PageUp: 10, PageDown: -10 }[event.key];

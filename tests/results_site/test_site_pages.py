@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from html.parser import HTMLParser
@@ -20,6 +21,7 @@ from harness.report.summary import summary_table
 from harness.site import build as site_builder
 from harness.site import table_pages
 from harness.site.contents import SiteContents, papers_of
+from harness.site.survivor_viewer import places_of
 from harness.store import cell_folders
 from harness.store.loading import load_rows
 
@@ -152,6 +154,43 @@ def test_a_line_of_the_leaderboard_carries_the_numbers_of_the_summary():
     filters = {entry.name: list(entry.options) for entry in table.filters}
     assert filters["budget"] == ["128", "full"]
     assert not {"task", "regime", "model"} & set(filters), "all lines agree in these"
+
+
+def test_a_budget_is_shown_beside_its_dense_line(site):
+    page = (site / "leaderboard.html").read_text()
+    keys = [json.loads(html.unescape(found)) for found in re.findall(r'data-keys="([^"]*)"', page)]
+    dense = {each["task"][0]: set(each["budget"]) for each in keys if "full" in each["budget"]}
+    beside = {"128", "25%", "full"}
+    assert dense == {"perplexity": beside, "niah": beside | {"50%"}}  # the watched cells have a budget of their own
+    assert all(len(each["budget"]) == 1 for each in keys if "full" not in each["budget"])
+
+
+def test_lines_of_two_dtypes_are_told_apart():
+    rows = pd.concat(
+        made_up_rows(("keydiff",), budgets=("128",), context={"dtype": dtype}) for dtype in ("float32", "bfloat16")
+    )
+    table = table_pages.leaderboard_page(SiteContents.of(rows))
+    smalls = {entry.small for line in table.lines for entry in line.entries if entry.text == "testbed"}
+    assert smalls == {"float32", "bfloat16"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "answers", "needles"),
+    [
+        ("4511", [(7, 9)], [(4, 10)]),
+        (" 4511 ", [(7, 9)], [(4, 10)]),
+        ("45", [], []),  # a part of a number is another number
+        ("green", [], []),
+        ("", [], []),
+    ],
+)
+def test_the_accepted_answer_and_its_sentence_are_found_in_the_text(answer, answers, needles):
+    pieces = ["He", " sat", " down", ".", " The", " carpet", " costs", " 45", "11", ".", " She", " left", "."]
+    assert places_of(answer, pieces) == (answers, needles)
+
+
+def test_an_answer_that_stands_everywhere_is_not_marked():
+    assert places_of("yes", ["yes", " "] * 20) == ([], [])
 
 
 def test_a_cell_belongs_to_the_papers_whose_experiments_list_it():
