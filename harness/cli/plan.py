@@ -30,6 +30,8 @@ from harness.runner.estimate import (
     estimate_work,
     linear_parameters,
     matrix_rate,
+    measured_pace,
+    parameters,
     published_lengths,
     text_config,
 )
@@ -61,13 +63,13 @@ def show(configs: Sequence[DictConfig]) -> None:
     too_large = []
     for part in planned(configs):
         config = text_config(part.model)
-        bytes_of_weights = linear_parameters(config) * DTYPES[part.model.dtype].itemsize
+        bytes_of_weights = parameters(config) * DTYPES[part.model.dtype].itemsize
         rate = matrix_rate(device, part.model.dtype)
         for line in (
             f"{part.model.name}: {part.cells} cells, {part.samples} samples to compute, {part.present} there already",
             f"  prompt tokens     {part.work.prompt:,} in {part.work.rows:,} rows",
             f"  tokens to feed    {part.work.alone:,} alone, {part.work.shared:,} with shared prompts (at most)",
-            f"  time              {_time(part, rate)}",
+            f"  time              {_time(part, rate, device)}",
             f"  memory            {bytes_of_weights / 2**30:.2f} GiB of weights, "
             f"{part.largest / 2**30:.2f} GiB for the largest row",
             *(f"  assumed           {words}" for words in sorted(part.assumed)),
@@ -202,10 +204,10 @@ def _assumed_work(rows: Sequence[_AssumedRow]) -> WorkEstimate:
     return work
 
 
-def _time(part: Planned, rate: float) -> str:
-    """How long it takes, in words: by what its model's sweeps have taken, else a lower bound."""
+def _time(part: Planned, rate: float, device: str) -> str:
+    """How long it takes, in words: by what its model's sweeps have taken, by two passes of it, or a lower bound."""
     here = f"{rate / 1e9:,.0f} GFLOP/s of matrix products measured now"
-    if (pace := Pace.of(part.model.name)) is not None:
+    if (pace := Pace.of(part.model.name) or measured_pace(part.model, device, rate)) is not None:
         seconds = pace.seconds(part.work, rate) if part.samples else pace.begin
         return f"about {seconds / 60:,.1f} minutes with all cores: {pace.conditions}, and {here}"
     seconds = part.work.shared * 2 * linear_parameters(text_config(part.model)) / rate

@@ -7,6 +7,7 @@ machine, one row of the published mean length stands for every sample of a task,
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,9 @@ from harness.config.scaled_budget import published_estimates, published_length
 from harness.engine.batch.prefix_sharing import plan_sharing
 from harness.engine.requests import Prompting, Request
 from harness.errors import UserError
+
+TIMED_TOKENS = 128  # of the pass that `measured_pace` times
+LARGEST_TIMED = 2 * 2**30  # bytes of weights; loading more takes longer than a plan should
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,49 @@ def linear_parameters(config: Any) -> int:
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     attention = 2 * config.hidden_size * width * (heads + kv)
     return int(config.num_hidden_layers * (attention + 3 * config.hidden_size * config.intermediate_size))
+
+
+def parameters(config: Any) -> int:
+    """All parameters of a Llama-like model but the few of its norms and biases."""
+    tables = 1 if getattr(config, "tie_word_embeddings", False) else 2
+    return linear_parameters(config) + tables * int(config.vocab_size) * int(config.hidden_size)
+
+
+def measured_pace(model: ModelSpec, device: str, rate: float) -> Pace | None:
+    """From two passes of the model itself, measured now; None for a model that is large or not on this machine.
+
+    ``rate``: what `matrix_rate` gives. Attention over a long cache, evictions and statistics are not counted.
+    """
+    try:
+        config = model.config().get_text_config()
+        if parameters(config) * DTYPES[model.dtype].itemsize > LARGEST_TIMED:
+            return None
+        begun = time.perf_counter()
+        loaded = model.load(device)
+        begin = time.perf_counter() - begun
+    except UserError:
+        return None
+    one, many = (_seconds_of_pass(loaded, tokens) for tokens in (1, TIMED_TOKENS))
+    per_token = max(0.0, many - one) / (TIMED_TOKENS - 1)
+    conditions = (
+        f"just now a pass of {TIMED_TOKENS} tokens took {many:.3f} s and one of a single token {one:.3f} s (eviction "
+        "and attention over a long cache come on top)"
+    )
+    return Pace(begin, one, per_token, rate / 1e9, conditions)
+
+
+@torch.inference_mode()
+def _seconds_of_pass(model: Any, tokens: int) -> float:
+    """The median of five passes after one that is not counted."""
+    chunk = torch.ones(1, tokens, dtype=torch.long, device=model.device)
+    taken = []
+    for _ in range(6):
+        begun = time.perf_counter()
+        model(chunk, use_cache=False, logits_to_keep=1)
+        if model.device.type == "cuda":
+            torch.cuda.synchronize(model.device)
+        taken.append(time.perf_counter() - begun)
+    return statistics.median(taken[1:])
 
 
 def matrix_rate(device: str, dtype: str, width: int = 1024, seconds: float = 0.3) -> float:

@@ -8,9 +8,11 @@ from hydra import compose, initialize_config_dir
 from harness.cli.plan import planned, show
 from harness.cli.run import sweep
 from harness.config.experiments import CONF
+from harness.config.model import ModelSpec
+from harness.config.model_files import BUNDLED
 from harness.engine.requests import Prompting, Request
 from harness.errors import UserError
-from harness.runner.estimate import Pace, WorkEstimate, estimate_work, published_lengths
+from harness.runner.estimate import Pace, WorkEstimate, estimate_work, parameters, published_lengths
 from harness.store.loading import load_rows
 from policies import build
 
@@ -54,6 +56,21 @@ def test_a_plan_tells_a_time_where_the_model_was_measured_and_a_lower_bound_else
     assert "minutes with all cores" in capsys.readouterr().out
     show(configs(["model=llama3.1-8b", "task=longbench/qasper", "policy=sink", "budget=2k", f"results_dir={tmp_path}"]))
     assert "minutes at least" in capsys.readouterr().out
+
+
+def test_a_small_model_that_no_sweep_was_measured_of_is_timed_now(tmp_path, capsys):
+    """The testbed under another name is such a model."""
+    as_folder = ["model=hf", f"model.path={BUNDLED / 'testbed'}", "model.name=other", "model.dtype=float32"]
+    show(configs([*SMALL, *as_folder, "policy=sink", f"results_dir={tmp_path}"]))
+    said = capsys.readouterr().out
+    assert "minutes with all cores: just now a pass of 128 tokens took" in " ".join(said.split())
+    assert "minutes at least" not in said
+
+
+def test_all_parameters_are_counted_the_tables_too():
+    spec = ModelSpec.parse({"name": "testbed", "path": "bundled/testbed"})
+    numel = sum(weight.numel() for weight in spec.load("cpu").parameters())
+    assert parameters(spec.config()) == pytest.approx(numel, rel=0.01)
 
 
 def test_a_model_and_data_that_are_not_here_are_assumed_and_said_to_be(tmp_path):
