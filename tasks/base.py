@@ -150,6 +150,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"The nearest of {len(options)} are {', '.join(difflib.get_close_matches(name, options, n=3, cutoff=0))}."
 
 
+MOST_REPEATS = 10_000  # RULER has 500
+
+
 def whole(where: str, value: object, low: int, high: int | None = None) -> int:
     """``value`` as an int from ``low`` to ``high``; ``where`` names the task and the field."""
     span = f"of {low} or more" if high is None else f"from {low} to {high}"
@@ -159,6 +162,14 @@ def whole(where: str, value: object, low: int, high: int | None = None) -> int:
         raise TaskError(f"{where} must be a whole number {span}; got {value!r}.") from None
     if number < low or (high is not None and number > high):
         raise TaskError(f"{where} must be a whole number {span}; got {number}.")
+    return number
+
+
+def repeats(where: str, value: object) -> int:
+    """Samples of each setting of a synthetic task: 1 or more, and no more than are worth making."""
+    number = whole(where, value, 1)
+    if number > MOST_REPEATS:
+        raise TaskError(f"{where} must be at most {MOST_REPEATS:,} samples of each setting; got {number:,}.")
     return number
 
 

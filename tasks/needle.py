@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from tasks.base import Sample, Task, TaskError, Tokenizer, files_hash, grid, nearest, sources_hash, whole
+from tasks.base import Sample, Task, TaskError, Tokenizer, files_hash, grid, nearest, repeats, sources_hash, whole
 from tasks.haystack import NOVELS, Haystack, haystack_hash, haystack_texts, most_that_fit
 from tasks.metrics.overlap import contains_phrase, rouge1_f, rouge1_recall, word_overlap
 from tasks.templates import FOLDER, fill, prompts
@@ -77,7 +77,7 @@ class Needle(Task):
         object.__setattr__(self, "lengths", grid("needle.lengths", self.lengths, 1))
         object.__setattr__(self, "depths", grid("needle.depths", self.depths, 0, 100))
         object.__setattr__(self, "haystack", str(self.haystack))
-        whole("needle.repeats", self.repeats, 1)
+        repeats("needle.repeats", self.repeats)
         whole("needle.seed", self.seed, 0)
         if self.buffer is not None:
             whole("needle.buffer", self.buffer, 0)

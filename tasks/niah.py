@@ -15,7 +15,7 @@ from itertools import islice, product
 from pathlib import Path
 from typing import ClassVar
 
-from tasks.base import Sample, Task, TaskError, Tokenizer, distinct, files_hash, grid, listed, nearest, whole
+from tasks.base import Sample, Task, TaskError, Tokenizer, distinct, files_hash, grid, listed, nearest, repeats, whole
 from tasks.haystack import BOOKS, Haystack, most_that_fit, novels, passage
 
 NEEDLE_WORDINGS = Path(__file__).with_name("needles.json")
@@ -96,7 +96,7 @@ class NeedleInAHaystack(Task):
         checked = {
             "lengths": grid("niah.lengths", self.lengths, 1),
             "depths": grid("niah.depths", self.depths, 0, 100),
-            "repeats": whole("niah.repeats", self.repeats, 1),
+            "repeats": repeats("niah.repeats", self.repeats),
             "needles": whole("niah.needles", self.needles, 1, len(KEYS)),
             "forms": distinct("niah.forms", forms),
             "max_new_tokens": whole("niah.max_new_tokens", self.max_new_tokens, 1),

@@ -8,7 +8,7 @@ from itertools import product
 from typing import ClassVar
 
 from tasks import ruler_counting, ruler_samples
-from tasks.base import Sample, Task, TaskError, Tokenizer, files_hash, grid, sources_hash, texts_hash, whole
+from tasks.base import Sample, Task, TaskError, Tokenizer, files_hash, grid, repeats, sources_hash, texts_hash, whole
 from tasks.data import revision_of
 from tasks.haystack import BOOKS
 from tasks.metrics.answers import postprocessed, string_match_all
@@ -46,7 +46,7 @@ class Ruler(Task):
     def __post_init__(self) -> None:
         RulerSettings.of(self.subset)
         object.__setattr__(self, "lengths", grid("ruler.lengths", self.lengths, 1))
-        whole("ruler.repeats", self.repeats, 1)
+        repeats("ruler.repeats", self.repeats)
         whole("ruler.seed", self.seed, 0)
         for field in ("chat", "prefix_in_prompt"):
             if getattr(self, field) not in (True, False):

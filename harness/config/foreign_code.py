@@ -28,7 +28,8 @@ LOGGING = ("job_logging", "hydra_logging")
 def refuse_foreign_code(words: Sequence[str]) -> None:
     """Raise `UserError` where composing these words of a command line would import what nobody trusted.
 
-    Raises it too for what cannot be composed (`harness.config.compose.composing_errors`).
+    Raises it too where our own configuration would be replaced, and for what cannot be composed
+    (`harness.config.compose.composing_errors`).
     """
     folders, overrides = _split(words)
     added = [f"hydra.searchpath=[{','.join(f'file://{folder}' for folder in folders)}]"] if folders else []
@@ -62,6 +63,11 @@ def check_trusted(config: DictConfig, overrides: Sequence[str]) -> None:
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """The folder that ``--config-dir`` names, however it is abbreviated, and the overrides: as Hydra reads them."""
     given, behind_flags = get_args_parser().parse_known_args(list(words))
+    if given.config_path or given.config_name:
+        raise UserError(
+            "--config-path and --config-name would put another configuration in the place of kvreplica's own: add files "
+            "of yours with --config-dir=<folder>."
+        )
     overrides = [word for word in (*given.overrides, *behind_flags) if not word.startswith("-")]
     return [given.config_dir] if given.config_dir else [], overrides
 

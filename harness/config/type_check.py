@@ -60,6 +60,8 @@ def check_names(settings: Mapping[str, Any], known: Sequence[str], owner: str) -
 
 def check_value(annotation: Any, value: Any, key: str) -> Any:
     """The value, lists as tuples. Raises `UserError` with the key, what was given and what is wanted."""
+    if get_origin(annotation) is Literal and isinstance(value, (int, float)) and not _is_choice(annotation, value):
+        raise UserError(_sentence(annotation, value, key))
     try:
         return _adapter(annotation).validate_python(_with_tuples(value))
     except ValidationError as error:
@@ -118,6 +120,11 @@ def _sentence(annotation: Any, value: Any, key: str) -> str:
         return f"{key}={_shown(value)} is not known. {nearest(value, map(str, choices))}"
     listed = f", {key}=[{_shown(value)}]" if get_origin(annotation) is tuple and _fits(annotation, (value,)) else ""
     return f"{key}={_shown(value)} does not fit: give {wanted(annotation)}{listed}."
+
+
+def _is_choice(annotation: Any, number: float) -> bool:
+    """Whether this number is among the choices: Python takes 0 for false and 1.0 for 1."""
+    return any(type(choice) is type(number) and choice == number for choice in get_args(annotation))
 
 
 def _fits(annotation: Any, value: Any) -> bool:

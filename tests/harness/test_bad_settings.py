@@ -101,6 +101,7 @@ SENTENCES = {
     "launcher=slurm launcher.cluster=moon": "launcher.cluster=moon is not known. Known: local, slurm.",
     "logger.name=wand": "There is no logger called 'wand'. Did you mean wandb?",
     "logger=wandb logger.mode=onlin": "logger.mode=onlin is not known. Did you mean online or offline?",
+    "engine.compile=0": "engine.compile=0 does not fit: give one of auto, off, false.",
     "engine.compile=always": "engine.compile=always is not known. Known: False, auto, off.",
     "device=gpu": "device=gpu does not fit: give auto, cpu, cuda, or one GPU such as cuda:1.",
     "~task": "task is missing: give settings with names.",

@@ -57,3 +57,11 @@ def test_trust_comes_from_the_command_line(tmp_path):
 )
 def test_what_is_ordinary_passes(words):
     refuse_foreign_code(words)
+
+
+@pytest.mark.parametrize(
+    "flag", ["--config-path=/tmp", "-cp=/tmp", "--config-name=mine", "-cn=mine", "--config-n=mine"]
+)
+def test_our_own_configuration_is_not_replaced(flag):
+    with pytest.raises(UserError, match=r"add files of yours with --config-dir"):
+        refuse_foreign_code([flag, "policy=sink"])

@@ -243,6 +243,7 @@ def test_a_length_beyond_all_novels_is_refused(words):
         ("depths", [101], r"Each of niah\.depths must be a whole number from 0 to 100; got 101"),
         ("depths", [-1], r"from 0 to 100; got -1"),
         ("depths", [12.5], r"from 0 to 100; got 12\.5"),
+        ("repeats", 10**9, r"niah\.repeats must be at most 10,000 samples of each setting; got 1,000,000,000"),
         ("repeats", 0, r"niah\.repeats must be a whole number of 1 or more; got 0"),
         ("needles", 0, r"niah\.needles must be a whole number from 1 to 1590; got 0"),
         ("needles", 1591, r"from 1 to 1590; got 1591"),
