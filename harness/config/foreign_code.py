@@ -65,8 +65,8 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
     given, behind_flags = get_args_parser().parse_known_args(list(words))
     if given.config_path or given.config_name:
         raise UserError(
-            "--config-path and --config-name would put another configuration in the place of kvreplica's own: add files "
-            "of yours with --config-dir=<folder>."
+            "--config-path and --config-name would put another configuration in the place of kvreplica's own: add "
+            "files of yours with --config-dir=<folder>."
         )
     overrides = [word for word in (*given.overrides, *behind_flags) if not word.startswith("-")]
     return [given.config_dir] if given.config_dir else [], overrides
