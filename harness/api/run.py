@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from rich.markup import escape
 from transformers import PreTrainedModel
 
-from harness.api.save_model import overrides_for
+from harness.api.save_model import saved
 from harness.config import plugins
 from harness.config.cell import as_user_errors
 from harness.config.compose import checked_config, compose_config
@@ -100,7 +100,8 @@ def _listed(value: Any) -> list[Any]:
 def _model(given: Any, tokenizer: Any, results_dir: Path) -> list[str]:
     """A configuration's name, the path of a folder or GGUF file that holds a model, or a model object."""
     if not isinstance(given, str):
-        return overrides_for(given, tokenizer, results_dir)
+        settings = saved(given, tokenizer, results_dir)
+        return ["model=hf", *(f"model.{key}={_word(value)}" for key, value in settings.items())]
     if given.endswith(GGUF) or ("/" in given and model_folder(given) is not None):
         return ["model=hf", f"model.path={_word(given)}"]
     return [f"model={given}"]

@@ -18,8 +18,8 @@ from harness.errors import UserError
 FOLDER = "models"  # in the results folder
 
 
-def overrides_for(model: object, tokenizer: Any, results_dir: Path) -> list[str]:
-    """The overrides that choose ``model``, which is saved under ``<results_dir>/models/<hash of its weights>`` first.
+def saved(model: object, tokenizer: Any, results_dir: Path) -> dict[str, str]:
+    """The settings that choose ``model``, which is saved under ``<results_dir>/models/<hash of its weights>`` first.
 
     The same weights are saved once. Raises `UserError` for what is no transformers model, for a type that no
     configuration has, where the tokenizer is missing, and where the folder cannot be written.
@@ -38,7 +38,7 @@ def overrides_for(model: object, tokenizer: Any, results_dir: Path) -> list[str]
     folder = results_dir / FOLDER / _hash_of(model)
     if not folder.exists():
         _save(model, tokenizer, folder)
-    return ["model=hf", f"model.path='{folder.resolve()}'", f"model.name='{name}'", f"model.dtype={dtype}"]
+    return {"path": str(folder.resolve()), "name": name, "dtype": dtype}
 
 
 def _hash_of(model: PreTrainedModel) -> str:

@@ -13,7 +13,7 @@ from harness.papers.cell_index import CellIndex
 from harness.papers.claim_ledger import claims as claims_of
 from harness.papers.claim_verdicts import Outcome, Scale, Verdict, verdicts
 from harness.papers.published import PAPERS
-from harness.report.labels import NLL, metric_title, ordered_budgets, ordered_policies
+from harness.report.labels import NLL, context_title, metric_title, ordered_budgets, ordered_policies
 from harness.report.ledger_table import bytes_text
 from harness.report.looks import BASELINES
 from harness.report.rows import CONTEXT
@@ -46,7 +46,6 @@ LEADERBOARD_COLUMNS = (
     TableColumn("model"),
     TableColumn("papers"),
 )
-SPOKEN = {"seed": "seed "}
 FILTER_TITLES = {"paper": "paper", "task": "task", "budget": "budget", "regime": "prompt regime", "model": "model"}
 
 
@@ -55,9 +54,9 @@ def leaderboard_page(contents: SiteContents) -> SortableTable:
     placed = with_ranks(contents.summary)
     cells = contents.cells
     budgets = _budgets_beside(placed)
-    apart = [name for name in ("dtype", "seed") if placed[name].nunique() > 1]
+    differing = [name for name in ("dtype", "seed") if placed[name].nunique() > 1]
     lines = [
-        _leaderboard_line(each, contents, cells[str(each["cell_id"])], budgets[_rivalry(each)], apart)
+        _leaderboard_line(each, contents, cells[str(each["cell_id"])], budgets[_rivalry(each)], differing)
         for each in _leaderboard_order(placed).to_dict("records")
     ]
     orders = {"budget": ordered_budgets(placed["budget"]), "task": sorted(set(placed["task"]))}
@@ -114,9 +113,9 @@ def _leaderboard_line(
     contents: SiteContents,
     cell: dict[str, Any],
     budgets: list[str],
-    apart: Sequence[str],
+    differing: Sequence[str],
 ) -> TableLine:
-    """``budgets``: those beside which a dense line stays in sight; ``apart``: what tells lines of one model apart."""
+    """``budgets``: those whose filter shows a dense line too; ``differing``: columns of the context to name."""
     name, metric = str(line["cell_id"]), str(line["metric"])
     papers = contents.papers[name]
     difference, _, away = difference_text(line).partition(" ")
@@ -130,7 +129,7 @@ def _leaderboard_line(
         number_cell(line["slots_kept"], f"{line['slots_kept']:,.0f}"),
         number_cell(line["n"], f"{line['n']:,}"),
         TableCell(regime_text(cell)),
-        TableCell(str(cell["model"]), small=", ".join(f"{SPOKEN.get(what, '')}{line[what]}" for what in apart)),
+        TableCell(str(cell["model"]), small=context_title(line, differing)),
         TableCell(", ".join(papers) or "–"),
     ]
     keys = {

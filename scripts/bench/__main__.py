@@ -7,11 +7,10 @@ import json
 from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from harness.config import provenance
 from scripts.bench.conditions import Bench, Line
+from scripts.bench.lines_table import show
 from scripts.bench.sections import SECTIONS
 
 ASKED_FOR = ("length", "scaling", "peer")  # minutes long, or in need of another environment
@@ -63,23 +62,7 @@ def _show(section: str, lines: list[Line], bench: Bench) -> None:
     conditions = (
         f"{bench.shape}, {str(bench.dtype)[6:]}, {bench.device}, T={bench.tokens}, N={bench.budget}, B={bench.block}"
     )
-    table = Table(title=f"{section}: {conditions}", title_justify="left")
-    columns = list(dict.fromkeys(name for line in lines for name in line))
-    for column in columns:
-        table.add_column(column, justify="left" if column == "what" else "right")
-    for line in lines:
-        table.add_row(*(_text(line.get(column, "")) for column in columns))
-    Console(width=140).print(table)
-
-
-def _text(value: object) -> str:
-    return (
-        f"{value:,.3g}"
-        if isinstance(value, float) and value < 1000
-        else f"{value:,.0f}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    show(f"{section}: {conditions}", lines)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from functools import cache
+from functools import cache, partial
 
 import torch
 from transformers import PreTrainedModel
@@ -20,6 +21,7 @@ from harness.engine.engine import Engine
 from harness.engine.fast_layers import pack_layers
 from harness.engine.requests import Prompting, Request
 from policies import Policy
+from scripts.bench.clock import seconds
 
 ATTENTION_FREE = ("window", "keydiff")
 ATTENTION_BASED = ("tova", "snapkv", "caote_snapkv", "h2o")
@@ -47,20 +49,38 @@ def as_runs_have_it(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def engine_as_runs_have_it(model: PreTrainedModel) -> Engine:
-    """An engine over a model of `as_runs_have_it`; on a GPU steady passes are recorded as CUDA graphs."""
-    return Engine(model, graphs=CudaGraphRunner(on_gpu()) if model.device.type == "cuda" else None)
+    """An engine over a model of `as_runs_have_it`; on a GPU steady passes are recorded as CUDA graphs.
 
-
-def read(engine: Engine, tokens: list[int], name: str, budget: int, block: int) -> None:
-    """One prompt in blocks under one policy, up to its first new token."""
-    engine.generate([Request(tokens, preset(name), budget, 1)], Prompting("blocked", block))
-
-
-def decoding(engine: Engine, name: str, count: int, budget: int, block: int, steps: int) -> Callable[[], object]:
-    """``steps`` decode steps of ``count`` rows that have read their prompts; each call must be given a new one.
-
-    ``budget``: slots that each row holds at the first step. A dense row grows from there.
+    Why a pass cannot be recorded goes to the standard error.
     """
+    tell = partial(print, file=sys.stderr)
+    return Engine(model, graphs=CudaGraphRunner(on_gpu(), tell) if model.device.type == "cuda" else None)
+
+
+def read(engine: Engine, texts: Sequence[list[int]], name: str, budget: int, block: int) -> None:
+    """Prompts in blocks under one policy, together, up to their first new tokens."""
+    engine.generate([Request(text, preset(name), budget, 1) for text in texts], Prompting("blocked", block))
+
+
+def decode_rounds(
+    contenders: Mapping[str, tuple[Engine, str]], count: int, budget: int, block: int, steps: int, repeats: int
+) -> dict[str, list[float]]:
+    """Seconds of so many decode steps of each engine and policy in each round, after one that is not counted.
+
+    ``count`` rows each. A policy holds ``budget`` slots; a dense row grows, and holds as many on average.
+    """
+    taken: dict[str, list[float]] = {what: [] for what in contenders}
+    for number in range(repeats + 1):
+        for what, (engine, name) in contenders.items():
+            held = budget - steps // 2 if name == "dense" else budget
+            spent = seconds(_decoding(engine, name, count, held, block, steps), engine.model.device)
+            if number:
+                taken[what].append(spent)
+    return taken
+
+
+def _decoding(engine: Engine, name: str, count: int, budget: int, block: int, steps: int) -> Callable[[], object]:
+    """Decode steps of rows that have read their prompts and hold ``budget`` slots. To be called once."""
     length = budget if name == "dense" else budget + block
     texts = [prompt(length, engine.model.config.vocab_size, seed) for seed in range(count)]
     rows = [Request(text, preset(name), budget, steps + 1) for text in texts]

@@ -26,7 +26,7 @@ def length(bench: Bench) -> list[Line]:
     texts = {f"{n}": prompt(n, model.config.vocab_size) for n in lengths}
     name = bench.policies()[-1] if bench.only else "keydiff"
     taken = rounds(
-        {n: partial(read, engine, text, name, bench.budget, bench.block) for n, text in texts.items()},
+        {n: partial(read, engine, [text], name, bench.budget, bench.block) for n, text in texts.items()},
         bench.repeats,
         bench.target,
     )

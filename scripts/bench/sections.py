@@ -15,9 +15,9 @@ import torch
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request
 from scripts.bench import loop, roof
-from scripts.bench.clock import median, ratio, rounds, seconds
+from scripts.bench.clock import median, ratio, rounds
 from scripts.bench.conditions import Bench, Line
-from scripts.bench.contenders import as_runs_have_it, decoding, engine_as_runs_have_it, preset, prompt, read
+from scripts.bench.contenders import as_runs_have_it, decode_rounds, engine_as_runs_have_it, preset, prompt, read
 from scripts.bench.peak import PeakCase, measured
 from scripts.bench.scaling import length, scaling
 from scripts.bench.shapes import build, work_of
@@ -46,7 +46,7 @@ def blocks(bench: Bench) -> list[Line]:
         "loop (keydiff)": lambda: loop.blocked(model, tensor, bench.block, bench.budget),
     }
     for name in bench.policies():
-        contenders[name] = partial(read, engine, tokens, name, bench.budget, bench.block)
+        contenders[name] = partial(read, engine, [tokens], name, bench.budget, bench.block)
     taken = rounds(contenders, bench.repeats, bench.target)
     plain, packed, attending = (taken.pop(f"roof: {part}") for part in ("plain", "as runs have it", "attention"))
     fastest = min(plain, packed, key=median)
@@ -74,15 +74,9 @@ def decode(bench: Bench) -> list[Line]:
     ours = engine_as_runs_have_it(as_runs_have_it(model))
     steps = 64
 
-    contenders = {"dense, transformers' layers": ("dense", plain)}
-    contenders |= {name: (name, ours) for name in ("dense", *bench.policies())}
-    taken: dict[str, list[float]] = {what: [] for what in contenders}
-    for number in range(bench.repeats + 1):
-        for what, (name, engine) in contenders.items():
-            held = bench.budget - steps // 2 if name == "dense" else bench.budget  # the same on average
-            spent = seconds(decoding(engine, name, 1, held, bench.block, steps), bench.target)
-            if number:
-                taken[what].append(spent)
+    contenders = {"dense, transformers' layers": (plain, "dense")}
+    contenders |= {name: (ours, name) for name in ("dense", *bench.policies())}
+    taken = decode_rounds(contenders, 1, bench.budget, bench.block, steps, bench.repeats)
     return [
         {"what": name, "ms/token": 1000 * median(times) / steps, "tokens/s": steps / median(times),
          "of dense": ratio(taken["dense"], times)}

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from harness.config import provenance
 from scripts.bench.conditions import Line
+from scripts.bench.lines_table import show
 from scripts.gpu_check import steps
 from scripts.gpu_check.check import Check, tiny, whole
 
@@ -102,25 +101,11 @@ def _command(name: str, device: str) -> list[str]:
 
 
 def _show(name: str, step: dict[str, Any]) -> None:
-    table = Table(title=f"{name} ({step['end']}, {step['seconds']:.0f} s)", title_justify="left")
-    columns = list(dict.fromkeys(key for line in step["lines"] for key in line))
-    for column in columns:
-        table.add_column(column, justify="left" if column == "what" else "right")
-    for line in step["lines"]:
-        table.add_row(*(_text(line.get(column, "")) for column in columns))
-    console = Console(width=140)
-    console.print(table)
-    if step["end"].startswith("failed") or step["wrong"]:
-        console.print(step["log"], markup=False)
+    show(f"{name} ({step['end']}, {step['seconds']:.0f} s)", step["lines"])
+    whole_log = step["end"].startswith("failed") or step["wrong"]
     for line in step["log"].splitlines():
-        if line.startswith("engine.compile"):  # why passes were computed that should have been replayed
-            console.print(line, markup=False)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    return f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
+        if whole_log or line.startswith("engine.compile"):  # why passes were computed that should have been replayed
+            print(line)
 
 
 def _options(arguments: Sequence[str] | None = None) -> argparse.Namespace:

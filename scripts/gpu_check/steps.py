@@ -14,15 +14,20 @@ from transformers import PreTrainedModel
 
 from harness.engine.attention import attend
 from harness.engine.attention.mask import AttentionMask
-from harness.engine.cuda_graphs import CudaGraphRunner, on_gpu
 from harness.engine.engine import Engine
 from harness.engine.fast_layers import compile_layers
-from harness.engine.requests import Prompting, Request
 from policies.view import AttentionRows
 from scripts.bench import loop
-from scripts.bench.clock import median, ratio, rounds, seconds
+from scripts.bench.clock import median, ratio, rounds
 from scripts.bench.conditions import Line
-from scripts.bench.contenders import ATTENTION_BASED, ATTENTION_FREE, decoding, preset, prompt
+from scripts.bench.contenders import (
+    ATTENTION_BASED,
+    ATTENTION_FREE,
+    decode_rounds,
+    engine_as_runs_have_it,
+    prompt,
+    read,
+)
 from scripts.bench.peak import PeakCase, planned_and_peak
 from scripts.bench.shapes import build
 from scripts.gpu_check.check import Check
@@ -35,18 +40,8 @@ COUNTS = re.compile(r"(\d+) (passed|failed|skipped|errors?)")
 def tests(check: Check) -> Iterator[Line]:
     """The tests that need a GPU, in a process of their own."""
     files = [f"tests/engine/{name}" for name in check.tests]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-rfE",
-        "-p",
-        "no:cacheprovider",
-        "--tb=short",
-        "-m",
-        check.marked,
-        *files,
-    ]
+    how = ["-rfE", "-p", "no:cacheprovider", "--tb=short", "-m", check.marked]
+    command = [sys.executable, "-m", "pytest", *how, *files]
     run = subprocess.run(command, capture_output=True, text=True)
     summary = run.stdout.strip().splitlines()[-1:] or [run.stderr.strip()[-300:]]
     counts = {what: int(count) for count, what in COUNTS.findall(summary[0])}
@@ -125,14 +120,14 @@ def prompts(check: Check, model: PreTrainedModel) -> Iterator[Line]:
         tensor = torch.tensor(texts, device=check.target)
         contenders: dict[str, Callable[[], object]] = {
             "transformers, dense, one pass": partial(_one_pass, model, tensor),
-            "loop (keydiff)": partial(loop.blocked, model, tensor[:1], check.block, check.budget),
-            "keydiff, computed": partial(_read, Engine(model), texts, "keydiff", check),
+            "keydiff, computed": partial(read, Engine(model), texts, "keydiff", check.budget, check.block),
         }
         contenders |= {
-            f"{name}, graphs": partial(_read, _recording(model, check), texts, name, check) for name in POLICIES
+            f"{name}, graphs": partial(read, engine_as_runs_have_it(model), texts, name, check.budget, check.block)
+            for name in POLICIES
         }
-        if count > 1:
-            del contenders["loop (keydiff)"]  # it takes one row
+        if count == 1:  # the loop takes one row
+            contenders["loop (keydiff)"] = partial(loop.blocked, model, tensor, check.block, check.budget)
         yield from _rates(contenders, count, check)
 
 
@@ -143,10 +138,10 @@ def compiled_prompts(check: Check, model: PreTrainedModel) -> Iterator[Line]:
         return
     for count in check.rows:
         texts = [prompt(check.tokens, model.config.vocab_size, seed) for seed in range(count)]
-        engines = {"": Engine(model), ", graphs": _recording(model, check)}
+        engines = {"": Engine(model), ", graphs": engine_as_runs_have_it(model)}
         yield from _rates(
             {
-                f"keydiff{how}, compiled layers": partial(_read, engine, texts, "keydiff", check)
+                f"keydiff{how}, compiled layers": partial(read, engine, texts, "keydiff", check.budget, check.block)
                 for how, engine in engines.items()
             },
             count,
@@ -166,34 +161,14 @@ def _one_pass(model: PreTrainedModel, tokens: torch.Tensor) -> None:
         model(tokens, logits_to_keep=1)
 
 
-def _read(engine: Engine, texts: list[list[int]], name: str, check: Check) -> None:
-    engine.generate([Request(text, preset(name), check.budget, 1) for text in texts], Prompting("blocked", check.block))
-
-
-def _recording(model: PreTrainedModel, check: Check) -> Engine:
-    return Engine(model, graphs=CudaGraphRunner(on_gpu(), print_reason) if check.target.type == "cuda" else None)
-
-
-def print_reason(sentence: str) -> None:
-    """Why a pass was not recorded, for the log."""
-    print(sentence, file=sys.stderr)
-
-
 def decode(check: Check, model: PreTrainedModel) -> Iterator[Line]:
     """Decode steps with an eviction in each, against a dense step at the same mean length, computed and recorded."""
-    plain, recording = Engine(model), _recording(model, check)
+    plain, recording = Engine(model), engine_as_runs_have_it(model)
     for count in check.decoded_rows:
         contenders: dict[str, tuple[Engine, str]] = {"dense": (plain, "dense")}
         contenders |= {f"{name}, computed": (plain, name) for name in ("keydiff", "h2o")}
         contenders |= {f"{name}, graphs": (recording, name) for name in POLICIES}
-        taken: dict[str, list[float]] = {what: [] for what in contenders}
-        for number in range(check.repeats + 1):
-            for what, (engine, name) in contenders.items():
-                held = check.budget - check.steps // 2 if name == "dense" else check.budget
-                run = decoding(engine, name, count, held, check.block, check.steps)
-                spent = seconds(run, check.target)
-                if number:
-                    taken[what].append(spent)
+        taken = decode_rounds(contenders, count, check.budget, check.block, check.steps, check.repeats)
         for what, times in taken.items():
             step = median(times) / check.steps
             yield {
@@ -207,16 +182,9 @@ def memory(check: Check, model: PreTrainedModel) -> Iterator[Line]:
     for name in ("keydiff", "h2o"):
         for count in check.rows:
             case = PeakCase(
-                "",
-                str(check.dtype)[6:],
-                check.device,
-                "blocked",
-                check.tokens,
-                check.block,
-                (name,),
-                (check.budget,),
-                count,
-            )
+                "", str(check.dtype)[6:], check.device, "blocked",
+                check.tokens, check.block, (name,), (check.budget,), count,
+            )  # fmt: skip
             found = planned_and_peak(case, model)
             yield {
                 "what": f"memory: {name}", "R": count, "planned, GB": found["planned"] / 1e9,
