@@ -1,4 +1,4 @@
-"""Writes conf/samples.yaml: how many samples each experiment runs at scale=mini (harness/papers/sample_plan.py).
+"""Writes conf/samples/mini.yaml: how many samples each experiment runs at scale=mini (harness/papers/sample_plan.py).
 
 python -m scripts.plan_samples [--pilot results/reference …] [--minutes 30] [--processes 2]
 
@@ -16,7 +16,7 @@ from harness.console import say
 from harness.papers.claim_pilot import pilot_of, pooled, stored_pilot, write_pilot
 from harness.papers.sample_plan import FEWEST, MINUTES, PROCESSES, SEED, SamplePlan, sample_plan
 
-FILE = CONF / "samples.yaml"
+FILE = CONF / "samples" / "mini.yaml"
 HEAD = """\
 # Samples per cell of each experiment where neither the command line nor its grid gives a limit, and their seed.
 # Written by `python -m scripts.plan_samples` from conf/pilot.csv, the same papers with samples of other seeds:
@@ -27,16 +27,16 @@ HEAD = """\
 
 def text(plan: SamplePlan, processes: int) -> str:
     """The file."""
-    lines = ["mini:", f"  seed: {SEED}", f"  fewest: {FEWEST}", "  items:"]
+    lines = [f"seed: {SEED}", f"fewest: {FEWEST}", "items:"]
     for item, rules in plan.rules().items():
-        lines.append(f"    {item}:{'' if rules else ' []'}")
+        lines.append(f"  {item}:{'' if rules else ' []'}")
         for rule, claims in rules.items():
             where = "".join(
                 f", {key}: [{', '.join(values)}]"
                 for key, values in (("tasks", rule.tasks), ("policies", rule.policies), ("budgets", rule.budgets))
                 if values
             )
-            lines.append(f"      - {{samples: {rule.samples}{where}}}  # {', '.join(claims)}")
+            lines.append(f"    - {{samples: {rule.samples}{where}}}  # {', '.join(claims)}")
     spent = plan.seconds / 60 / processes
     return HEAD.format(minutes=spent, processes=processes, expected=plan.expected) + "\n".join([*lines, ""])
 

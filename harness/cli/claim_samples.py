@@ -8,10 +8,10 @@ from omegaconf import DictConfig
 
 from harness.config.experiments import planned_samples
 from harness.papers.claim_demands import claim_demands
-from harness.papers.published import PAPERS, TESTBED
+from harness.papers.published import PAPERS, Scale, model_of
 from harness.papers.sample_plan import ClaimSamples, samples_of_claims
 
-SCALE = "mini"
+SCALE: Scale = "mini"
 HEAD = "claim   wants           gets  sees    needs       measured by"
 WIDTH = 100  # columns of a terminal
 
@@ -19,7 +19,7 @@ WIDTH = 100  # columns of a terminal
 def claim_sample_lines(configs: Sequence[DictConfig]) -> list[str]:
     """The lines of the table; empty where the configurations are not those of a paper on the testbed."""
     paper, _, item = str(configs[0].name).partition("-")
-    if paper not in PAPERS or configs[0].model.name != TESTBED:
+    if paper not in PAPERS or configs[0].model.name != model_of(SCALE):
         return []
     experiment = f"{paper}/{item}" if item else ""
     demands = [each for each in claim_demands(paper, SCALE) if not experiment or experiment in each.experiments]
@@ -28,7 +28,7 @@ def claim_sample_lines(configs: Sequence[DictConfig]) -> list[str]:
         return []
     return [
         "",
-        "samples of conf/samples.yaml by claim; effects, in units of the metric, that 80 of 100 sweeps show after Holm",
+        "samples of conf/samples/mini.yaml by claim; effects, in units of the metric, that 80 of 100 sweeps show (Holm)",
         HEAD,
         *map(_line, found),
         *_short(found),

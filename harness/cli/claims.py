@@ -21,8 +21,8 @@ from harness.papers.cell_index import CellIndex
 from harness.papers.claim_counts import count_claims, outcome_label
 from harness.papers.claim_ledger import claims
 from harness.papers.claim_measurements import Measurements
-from harness.papers.claim_verdicts import Scale, Verdict, verdicts
-from harness.papers.published import PAPERS
+from harness.papers.claim_verdicts import Verdict, verdicts
+from harness.papers.published import PAPERS, Scale
 from harness.store.loading import load_rows
 from harness.store.store import Store
 

@@ -17,7 +17,7 @@ from harness.errors import UserError
 from harness.papers.figure_diagnostics import diagnose_items
 from harness.papers.figures.figure_cells import SCALES, experiment_name
 from harness.papers.figures.figure_index import FIGURES, TABLES, figure_or_reason
-from harness.papers.published import PAPERS
+from harness.papers.published import PAPERS, Scale
 from harness.store.loading import load_rows
 from harness.store.store import Store
 from policies import nearest
@@ -41,16 +41,16 @@ def main(words: Sequence[str]) -> None:
     if not own.paper:
         raise UserError(f"Say which paper's figures are meant: paper={PAPERS[0]}, or paper=all for every one.")
     check_choice("paper", own.paper, (*PAPERS, ALL))
-    check_choice("scale", own.scale, SCALES)
+    scale: Scale = check_choice("scale", own.scale, SCALES)
     if own.paper == ALL and (own.item or own.draw):
         raise UserError("item= and draw= are about one paper: say which, paper=keydiff for example.")
     computed = 0
     for paper in PAPERS if own.paper == ALL else [own.paper]:
-        computed += diagnose_items(paper, _chosen(paper, own.item), own.scale, others)
+        computed += diagnose_items(paper, _chosen(paper, own.item), scale, others)
     say(f"{computed} samples diagnosed; all others were there already.")
     if own.draw:
         figures = [item for item in _chosen(own.paper, own.item) if (own.paper, item) in FIGURES]
-        _draw(own.paper, figures, Path(own.draw), _results_dir(others))
+        _draw(own.paper, figures, scale, Path(own.draw), _results_dir(others))
 
 
 def _chosen(paper: str, item: str) -> list[str]:
@@ -66,12 +66,12 @@ def _results_dir(others: Sequence[str]) -> Path:
     return Path(given[-1] if given else "results")
 
 
-def _draw(paper: str, chosen: Sequence[str], folder: Path, results_dir: Path) -> None:
+def _draw(paper: str, chosen: Sequence[str], scale: Scale, folder: Path, results_dir: Path) -> None:
     """One SVG and one PNG a figure; what cannot be drawn is said."""
     folder.mkdir(parents=True, exist_ok=True)
     rows, store = load_rows(results_dir), Store(results_dir / "runs")
     for item in chosen:
-        found = figure_or_reason(paper, item, rows, store)
+        found = figure_or_reason(paper, item, rows, store, scale)
         if found.drawing is None:
             say(f"{item}: not drawn. {found.reason}")
             continue

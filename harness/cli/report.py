@@ -15,9 +15,8 @@ from typing import get_args
 from harness.cli.arguments import check_choice, check_results_dir, parse
 from harness.console import say
 from harness.errors import UserError
-from harness.papers.claim_verdicts import Scale
 from harness.papers.paper_report import write_reports
-from harness.papers.published import PAPERS
+from harness.papers.published import PAPERS, Scale
 from harness.papers.report_items import OURS_PAGE
 
 

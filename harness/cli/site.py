@@ -13,7 +13,7 @@ from typing import get_args
 
 from harness.cli.arguments import check_choice, check_results_dir, parse
 from harness.console import say
-from harness.papers.claim_verdicts import Scale
+from harness.papers.published import Scale
 from harness.site.build import build
 
 

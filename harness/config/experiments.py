@@ -9,7 +9,7 @@ An experiment ``conf/exp/<paper>/<item>.yaml`` lists its cells for each scale as
 
 A grid is the product of its lists. The grids of an item add up; ``<paper>/all`` merges the items of a paper by name. A
 value that names a set of ``conf/sets.yaml`` for its setting stands for the members of that set. At the scales that
-``conf/samples.yaml`` has, points take their seed from it, and their number of samples where their grid has no
+``conf/samples/`` has, points take their seed from it, and their number of samples where their grid has no
 ``limit``; elsewhere they run all samples.
 """
 
@@ -85,7 +85,7 @@ class SampleRule:
 
 @dataclass(frozen=True)
 class PlannedSamples:
-    """The samples of one scale in ``conf/samples.yaml``: their seed, the fewest of a cell, and rules by item."""
+    """The samples of one scale in ``conf/samples/``: their seed, the fewest of a cell, and rules by item."""
 
     scale: str
     seed: int
@@ -97,15 +97,17 @@ class PlannedSamples:
         if item not in self.rules:
             raise UserError(
                 f"Experiment {item} has no number of samples at scale={self.scale}: write limit into its grids, or let "
-                "'python -m scripts.plan_samples' write it into conf/samples.yaml."
+                "'python -m scripts.plan_samples' write it into conf/samples/{self.scale}.yaml."
             )
         return max([self.fewest, *(rule.samples for rule in self.rules[item] if rule.holds_for(point))])
 
 
 @cache
 def planned_samples() -> Mapping[str, PlannedSamples]:
-    """``conf/samples.yaml`` by scale."""
-    written: Any = OmegaConf.to_container(OmegaConf.load(CONF / "samples.yaml"))
+    """``conf/samples/<scale>.yaml`` by scale."""
+    written: dict[str, Any] = {
+        file.stem: OmegaConf.to_container(OmegaConf.load(file)) for file in (CONF / "samples").glob("*.yaml")
+    }
     return {
         scale: PlannedSamples(
             scale,

@@ -20,6 +20,7 @@ from harness.papers.sweep_cost import experiment_of, experiment_points, mini_est
 
 FIGURE_EFFECT = 0.1  # wanted where a claim rests on a figure without numbers: a tenth of the scale, which an eye sees
 NO_EFFECT = 1e-9
+PLANNED: published.Scale = "mini"  # the scale whose samples are planned
 POSITIONS = 3  # of the answer among the documents (conf/task/longbench_mini/multi_doc_qa.yaml)
 
 
@@ -80,7 +81,7 @@ def wanted_effect(claim: Claim) -> WantedEffect:
 
 
 @cache
-def claim_demands(paper: str, scale: str = "mini") -> list[ClaimDemand]:
+def claim_demands(paper: str, scale: published.Scale = PLANNED) -> list[ClaimDemand]:
     """The claims of a paper that rows of its experiments test at this scale."""
     points = experiment_points(scale)
     testable = [each for each in claims(paper) if each.comparisons and not each.of_one_model]
@@ -114,7 +115,7 @@ def _shape(
         return None
     labels = [each for task in comparison.task for each in task_labels(claim.paper, task)]
     run = {label for name in experiments for point in points[name] if (label := task_label(str(point["task"])))}
-    tasks = published.proxy_tasks(labels, run, claim.paper)
+    tasks = published.proxy_tasks(labels, run, PLANNED, claim.paper)
     if not tasks:
         return None
     known = [mini_estimates()["spread"]["coverage" if comparison.column else task] for task in tasks]

@@ -27,7 +27,7 @@ from harness.papers.claim_measurements import Observations
 from harness.papers.claim_tests import ClaimResult, claim_results
 from harness.papers.dense_gate import dense_gate, nothing_evicted, tied_at_an_end
 from harness.papers.paired_bootstrap import Stratum, build_stratum, resample
-from harness.papers.published import TESTBED, our_model, presets, row_metrics
+from harness.papers.published import FULL, Scale, our_model, presets, row_metrics
 
 
 @dataclass
@@ -54,34 +54,37 @@ class ClaimObservations(Protocol):
 
 
 def collect_evidence(
-    claim: Claim, index: CellIndex, mini: bool, level: float = 0.95, beside: ClaimObservations | None = None
+    claim: Claim, index: CellIndex, scale: Scale, level: float = 0.95, beside: ClaimObservations | None = None
 ) -> ClaimEvidence:
     """Look up the claim's cells and test its cases; ``level`` is that of the intervals.
 
-    ``mini``: the testbed is taken for the paper's models, and budgets of the same rank for the paper's budgets.
+    At a scale of our own one model is taken for the paper's models, and budgets of the same rank for its budgets.
     ``beside``: quantities that are no scores of samples; without it claims about them lack their measurements.
     """
     out = ClaimEvidence()
-    if claim.of_one_model and mini:
+    if claim.of_one_model and scale != FULL:
         out.differing.append("models: it tells models of the paper apart, and one model stands for all of them here")
         return out
     for comparison in claim.comparisons:
         if comparison.quantity:
             _collect_beside(claim.paper, comparison, beside, level, out)
         else:
-            _collect_of_rows(claim, comparison, index, mini, level, out)
+            _collect_of_rows(claim, comparison, index, scale, level, out)
     return out
 
 
 def _collect_of_rows(
-    claim: Claim, comparison: Comparison, index: CellIndex, mini: bool, level: float, out: ClaimEvidence
+    claim: Claim, comparison: Comparison, index: CellIndex, scale: Scale, level: float, out: ClaimEvidence
 ) -> None:
     paper_models = [our_model(each) for each in claim.models]
-    models = ([TESTBED] if TESTBED in index.models else index.models) if mini else (paper_models or index.models)
+    if scale == FULL:
+        models = paper_models or index.models
+    else:
+        models = [own] if (own := published.model_of(scale)) in index.models else index.models
     for name in models:
         if name in index.models:
-            _collect_for_model(claim, comparison, index, name, mini, level, out)
-    if not mini and (absent := [name for name in paper_models if name not in index.models]):
+            _collect_for_model(claim, comparison, index, name, scale, level, out)
+    if scale == FULL and (absent := [name for name in paper_models if name not in index.models]):
         if not out.models and index.models:
             out.differing.append(
                 f"model: rows are of {', '.join(index.models)}, the paper's is {', '.join(paper_models)}"
@@ -130,24 +133,24 @@ def _collect_beside(
 
 
 def _collect_for_model(
-    claim: Claim, comparison: Comparison, index: CellIndex, name: str, mini: bool, level: float, out: ClaimEvidence
+    claim: Claim, comparison: Comparison, index: CellIndex, name: str, scale: Scale, level: float, out: ClaimEvidence
 ) -> None:
     tasks = claim_tasks(claim, comparison)
     here = index.tasks(name)
-    covered = [task for task in tasks if (published.proxy_task(task, here, claim.paper) if mini else task in here)]
-    measured = published.proxy_tasks(covered, here, claim.paper) if mini else covered
+    covered = [task for task in tasks if published.proxy_task(task, here, scale, claim.paper)]
+    measured = published.proxy_tasks(covered, here, scale, claim.paper)
     lacking = [task for task in tasks if task not in covered]
     if replacing := [task for task in measured if task not in tasks]:
         out.notes.append(f"the tasks {shortened(replacing)} for {shortened([t for t in covered if t not in measured])}")
-    if lacking and mini and measured:
+    if lacking and scale != FULL and measured:
         out.notes.append(f"{len(covered)} of {len(tasks)} tasks")
     elif lacking:
         out.missing.append(f"{', '.join(lacking)} with {name}")
-    measured = _open_tasks(comparison, index, name, measured, mini, out)
+    measured = _open_tasks(comparison, index, name, measured, scale, out)
     if not measured:
         return
-    queries = cell_queries(claim, comparison, index, name, measured, mini, out)
-    lookup = CellLookup(claim, comparison, index, name, mini, tuple(dict.fromkeys(queries.values())))
+    queries = cell_queries(claim, comparison, index, name, measured, scale, out)
+    lookup = CellLookup(claim, comparison, index, name, scale, tuple(dict.fromkeys(queries.values())))
     measured, found = lookup.measure(measured, out)
     if not found:
         return
@@ -195,7 +198,7 @@ def _with_the_same_samples(used: Sequence[list[CellRows]]) -> list[list[int]]:
 
 
 def _open_tasks(
-    comparison: Comparison, index: CellIndex, name: str, tasks: Sequence[str], mini: bool, out: ClaimEvidence
+    comparison: Comparison, index: CellIndex, name: str, tasks: Sequence[str], scale: Scale, out: ClaimEvidence
 ) -> list[str]:
     """The tasks on which dense is clearly above the floor; all of them where the comparison is not about scores."""
     if comparison.column or "ppl" in comparison.metric or "ppl_delta" in comparison.metric:
@@ -204,7 +207,7 @@ def _open_tasks(
     for task in tasks:
         try:
             cell = index.find(CellQuery(("dense",)), name, task, exact_blocks=False)
-            metric, scores = next(iter(measure_cell(comparison, cell, f"dense on {task}", mini).values.items()))
+            metric, scores = next(iter(measure_cell(comparison, cell, f"dense on {task}", scale).values.items()))
         except NoCellError:
             kept.append(task)  # without dense nothing can be said of the task; the comparison itself may still stand
             continue

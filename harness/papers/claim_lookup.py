@@ -12,7 +12,7 @@ from harness.papers import published
 from harness.papers.cell_index import CellIndex, CellQuery, CellRows, NoCellError, ProtocolError, budget_proxies
 from harness.papers.claim_ledger import Claim, Comparison, MethodSpec
 from harness.papers.paired_bootstrap import Stratum, build_stratum
-from harness.papers.published import presets, task_labels
+from harness.papers.published import FULL, Scale, presets, task_labels
 from harness.papers.text_metrics import paper_scores
 
 
@@ -44,18 +44,18 @@ def cell_queries(
     index: CellIndex,
     name: str,
     tasks: Sequence[str],
-    mini: bool,
+    scale: Scale,
     out: LookupNotes,
 ) -> dict[tuple[MethodSpec, str], CellQuery]:
     """Every cell that the comparison needs, by method and the paper's budget."""
     names = {each: presets(claim.paper, each.method, each.variant) for each in comparison.methods()}
     measured_budget = {budget: budget for budget in comparison.ladder}
-    if mini:
+    if scale != FULL:
         evicting = [policies for policies in names.values() if policies[0] != "dense"]
         measured = index.ladder(name, tasks, evicting)
         by_rank = budget_proxies(comparison.ladder, measured)
         for budget in comparison.ladder:
-            proxy = published.proxy_budget(claim.paper, budget)
+            proxy = published.proxy_budget(claim.paper, budget, scale)
             listed = proxy in measured and budget not in measured
             measured_budget[budget] = proxy if listed else by_rank[budget]
         compared = comparison.budgets_compared()
@@ -84,7 +84,7 @@ class CellLookup:
     comparison: Comparison
     index: CellIndex
     model: str
-    mini: bool
+    scale: Scale
     queries: tuple[CellQuery, ...]
 
     def measure(
@@ -92,8 +92,8 @@ class CellLookup:
     ) -> tuple[list[str], dict[CellQuery, list[ClaimMeasurement]]]:
         """The tasks that count, and the measurements of each cell that all of them have, task by task.
 
-        At scale=mini a task that lacks cells which another has is left out: an average there is that of its tasks which
-        were measured.
+        At a scale of our own a task that lacks cells which another has is left out: an average there is that of its
+        tasks which were measured.
         """
         found: dict[tuple[CellQuery, str], ClaimMeasurement] = {}
         errors: dict[tuple[CellQuery, str], NoCellError | ProtocolError] = {}
@@ -103,7 +103,7 @@ class CellLookup:
             except (NoCellError, ProtocolError) as lacking:
                 errors[key] = lacking
         counts = {task: sum((query, task) in found for query in self.queries) for task in tasks}
-        kept = [task for task in tasks if not self.mini or counts[task] == max(counts.values())]
+        kept = [task for task in tasks if self.scale == FULL or counts[task] == max(counts.values())]
         if len(kept) < len(tasks):
             out.notes.append(f"{len(kept)} of {len(tasks)} measured tasks")
         for (_, task), error in errors.items():
@@ -116,17 +116,17 @@ class CellLookup:
 
     def _measure_one(self, query: CellQuery, task: str, out: LookupNotes) -> ClaimMeasurement:
         sizes = {each.block_size for each in self.queries if each.block_size}
-        exact_blocks = not self.mini or len(sizes) > 1
-        proxy = published.proxy_block_size(self.claim.paper, query.block_size) if self.mini else 0
+        exact_blocks = self.scale == FULL or len(sizes) > 1
+        proxy = published.proxy_block_size(self.claim.paper, query.block_size, self.scale)
         cell = self.index.find(query, self.model, task, exact_blocks, proxy)
-        _note_proxies(query, [cell], self.mini, out)
-        return measure_cell(self.comparison, cell, f"{query} on {task}", self.mini)
+        _note_proxies(query, [cell], self.scale, out)
+        return measure_cell(self.comparison, cell, f"{query} on {task}", self.scale)
 
 
-def _note_proxies(query: CellQuery, found: Sequence[CellRows], mini: bool, out: LookupNotes) -> None:
+def _note_proxies(query: CellQuery, found: Sequence[CellRows], scale: Scale, out: LookupNotes) -> None:
     """Note what was taken for the paper's own setting. Raises `ProtocolError` where nothing may be taken for it."""
     if any(cell.synthetic for cell in found):
-        if not mini:
+        if scale == FULL:
             raise ProtocolError(f"data: the prompts of {query} are synthetic (data=fixture), the paper's are not")
         out.notes.append("synthetic prompts (data=fixture) for the data set's")
     sizes = sorted({cell.block_size for cell in found})
@@ -134,7 +134,7 @@ def _note_proxies(query: CellQuery, found: Sequence[CellRows], mini: bool, out: 
         out.notes.append(f"blocks of {', '.join(map(str, sizes))} for {query.block_size}")
     if readings := sorted({cell.budget_of for cell in found if query.budget_of not in ("", cell.budget_of)} - {""}):
         sentence = f"shares of {', '.join(readings)} for shares of {query.budget_of}"
-        if not mini:
+        if scale == FULL:
             raise ProtocolError(f"budget_of: {query} was run with {sentence}")
         out.notes.append(sentence)
 
@@ -145,7 +145,7 @@ def cell_titles(cells: Sequence[CellQuery]) -> list[str]:
     return [f"{cell} ({cell.regime})" if several and not cell.dense else str(cell) for cell in cells]
 
 
-def measure_cell(comparison: Comparison, cell: CellRows, what: str, mini: bool) -> ClaimMeasurement:
+def measure_cell(comparison: Comparison, cell: CellRows, what: str, scale: Scale) -> ClaimMeasurement:
     """The comparison's metrics of one cell. Raises `NoCellError` for a metric or axis that it does not have."""
     for axis in filter(None, (comparison.split, *comparison.only)):
         if f"axis_{axis}" not in cell.rows:
@@ -156,12 +156,12 @@ def measure_cell(comparison: Comparison, cell: CellRows, what: str, mini: bool) 
     values, notes, lacking = {}, [], []
     for metric in comparison.metric:
         try:
-            values[metric], stands_in = paper_scores(cell, metric, mini)
+            values[metric], stands_in = paper_scores(cell, metric, scale)
         except NoCellError as absent:
             lacking.append(str(absent))
             continue
         notes += [f"the metric {stands_in}"] if stands_in else []
-    if lacking and not (mini and values):
+    if lacking and (scale == FULL or not values):
         raise NoCellError(f"the metric {lacking[0]} of {what}")
     if lacking:
         notes.append(f"{', '.join(values)} alone for the mean of {', '.join(comparison.metric)}")

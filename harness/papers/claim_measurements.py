@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import pandas as pd
 
@@ -18,6 +17,7 @@ from harness.papers.claim_ledger import Comparison
 from harness.papers.figures.canvas import NotDrawnError as NothingStoredError
 from harness.papers.figures.figure_cells import experiment_name
 from harness.papers.figures.figure_data import load_figure_data
+from harness.papers.published import Scale
 from harness.store.store import Store
 
 EVERY_QUANTITY = (*claim_diagnostics.QUANTITIES, *claim_costs.QUANTITIES, *claim_operations.QUANTITIES)
@@ -47,7 +47,7 @@ class Measurements:
     results: Path
     rows: pd.DataFrame
     store: Store
-    scale: Literal["mini", "full"]
+    scale: Scale
 
     def observations(self, paper: str, comparison: Comparison) -> Observations:
         """The columns of the comparison's quantity, and a constant one for each number that it names ("0.8").
@@ -76,9 +76,7 @@ class Measurements:
         diagnostic, item = quantity.needs.names[0], experiment_name(quantity.item)
         measures = f"python -m harness figures paper={quantity.paper} item={item} scale={self.scale} measures it"
         lacking = NoCellError(f"the diagnostic {diagnostic}: {measures}")
-        data = load_figure_data(quantity.paper, quantity.item, self.rows, self.store)
-        if data.wanted.scale != self.scale:
-            raise lacking
+        data = load_figure_data(quantity.paper, quantity.item, self.rows, self.store, self.scale)
         try:
             columns = quantity.measured(data, names)
         except (NothingStoredError, KeyError):  # KeyError: an older run without one of the columns

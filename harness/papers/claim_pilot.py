@@ -88,7 +88,7 @@ def pilot_of(rows: pd.DataFrame) -> list[ClaimPilot]:
     found = []
     for paper in PAPERS:
         for claim in claims(paper):
-            evidence = collect_evidence(claim, index, mini=True)
+            evidence = collect_evidence(claim, index, "mini")
             if claim.comparison is not None:
                 found.append(_pilot_of_claim(claim.id, evidence))
     return found

@@ -13,11 +13,11 @@ from harness.papers.cell_index import CellIndex
 from harness.papers.claim_evidence import ClaimEvidence, ClaimObservations, collect_evidence
 from harness.papers.claim_ledger import Claim
 from harness.papers.claim_tests import ClaimResult
+from harness.papers.published import FULL, Scale
 
 # "no contrast": dense is at the task's floor, or all methods compared are at its floor or ceiling.
 Outcome = Literal["reproduced", "not reproduced", "inconclusive", "no contrast", "not comparable"]
 Lean = Literal["for", "against", ""]
-Scale = Literal["mini", "full"]
 ALPHA = 0.05  # family-wise error rate per paper
 
 
@@ -59,12 +59,12 @@ def verdicts(
     opposite of one case. Cases in which nothing can differ (all at the ceiling, say) are left out and named; where no
     case is left the claim has *no contrast*. What is computed and not measured is decided without a test.
 
-    ``scale="mini"``: the testbed is taken for the paper's models; budgets of the paper that were not measured are
-    replaced by those of the same rank, its block size by the only one there is, an average by that of its tasks that
-    were measured. ``scale="full"``: model, regime, block size, budget and tasks must be the paper's own.
+    ``scale="mini"`` and ``"small"``: one model is taken for the paper's models; budgets of the paper that were not
+    measured are replaced by those of the same rank, its block size by the only one there is, an average by that of its
+    tasks that were measured. ``scale="full"``: model, regime, block size, budget and tasks must be the paper's own.
     ``beside``: quantities other than scores (`harness.papers.claim_measurements`).
     """
-    found = [collect_evidence(claim, index, mini=scale == "mini", beside=beside) for claim in claims]
+    found = [collect_evidence(claim, index, scale, beside=beside) for claim in claims]
     first = _first_of_same(found)
     tested = [i for i, each in enumerate(found) if each.results and not each.exact and first[i] == i]
     corrected = holm([_two_sided(found[i].results) for i in tested])
@@ -197,8 +197,8 @@ def _reason(
     same: str,
 ) -> str:
     where = f"On {', '.join(evidence.models)}" if evidence.models else "By formula" if evidence.exact else "Here"
-    if scale == "mini" and evidence.models:
-        where += f" (scale=mini), which says nothing of {' and '.join(claim.models) or 'other models'}"
+    if scale != FULL and evidence.models:
+        where += f" (scale={scale}), which says nothing of {' and '.join(claim.models) or 'other models'}"
     holding = sum(each.low >= 0 for each in evidence.results)
     total = len(evidence.results)
     by = "computed" if evidence.exact else f"[{shown.low:+.3g}, {shown.high:+.3g}], {shown.n} {evidence.unit}"

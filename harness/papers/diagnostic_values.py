@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from harness.analysis.statistics import mean_interval
-from harness.papers.claim_verdicts import Scale
 from harness.papers.figures.canvas import NotDrawnError as NothingStoredError
 from harness.papers.figures.figure_data import FigureData, load_figure_data
-from harness.papers.published import presets
+from harness.papers.published import Scale, presets
 from harness.papers.table_cells import NoValueError
 from harness.papers.table_layouts import PrintedNumber
 from harness.papers.table_values import MeasuredValue
@@ -42,8 +41,6 @@ class DiagnosticLookup:
         diagnostic, values, of_item = _DIAGNOSTICS[metric]
         try:
             data = self._figure_data(of_item or item)
-            if data.wanted.scale != self.scale:
-                raise NoValueError(f"The stored diagnostics are of scale={data.wanted.scale}.")
             own = values(data, number.at, presets(self.paper, number.at["method"], number.note))
         except NothingStoredError as nothing:
             raise NoValueError(f"No score of samples. {nothing}") from None
@@ -57,7 +54,7 @@ class DiagnosticLookup:
 
     def _figure_data(self, item: str) -> FigureData:
         if item not in self._known:
-            self._known[item] = load_figure_data(self.paper, item, self.rows, self.store)
+            self._known[item] = load_figure_data(self.paper, item, self.rows, self.store, self.scale)
         return self._known[item]
 
 

@@ -22,6 +22,7 @@ from harness.errors import CellError
 from harness.papers.claim_diagnostics import diagnostics_for_claims
 from harness.papers.figures.figure_cells import experiment_name
 from harness.papers.figures.figure_index import FigureDiagnostics, diagnostics_of
+from harness.papers.published import Scale
 from harness.runner.checks import reason_against_cell
 from harness.runner.diagnostic_runs import TEXT, diagnosed, file_of, text_of, written
 from harness.runner.plan import Job, plan
@@ -37,7 +38,7 @@ class DiagnosticWork:
     samples: dict[str, int] = field(default_factory=dict)
 
 
-def diagnose_items(paper: str, items: Sequence[str], scale: str, overrides: Sequence[str]) -> int:
+def diagnose_items(paper: str, items: Sequence[str], scale: Scale, overrides: Sequence[str]) -> int:
     """Compute the diagnostics that these figures and tables need and the store lacks; returns the number of samples.
 
     ``overrides``: further settings of ``python -m harness``. Raises the errors of `harness.config.cell.USER_ERRORS`.
@@ -77,7 +78,7 @@ def _missing_samples(work: DiagnosticWork, store: Store, prompts: Prompts) -> It
 
 
 def _work(
-    paper: str, items: Sequence[str], scale: str, overrides: Sequence[str]
+    paper: str, items: Sequence[str], scale: Scale, overrides: Sequence[str]
 ) -> tuple[list[DiagnosticWork], Path, str]:
     """The cells of all items with diagnostics, each once; the results folder; the device."""
     found: dict[str, DiagnosticWork] = {}
@@ -100,7 +101,7 @@ def _work(
 
 
 def _item_configs(
-    paper: str, item: str, wanted: FigureDiagnostics, scale: str, overrides: Sequence[str]
+    paper: str, item: str, wanted: FigureDiagnostics, scale: Scale, overrides: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     if not wanted.names:
         return

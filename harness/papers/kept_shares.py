@@ -12,7 +12,7 @@ import math
 from functools import cache
 from typing import Literal
 
-from harness.papers.published import published_frame
+from harness.papers.published import Scale, published_frame
 from harness.papers.table_cells import MatchingCells, NoValueError
 from harness.papers.table_layouts import PrintedNumber
 from harness.papers.table_values import MeasuredValue, measured_value
@@ -52,7 +52,7 @@ def printed_kept(paper: str, item: str, number: PrintedNumber) -> float:
     return math.log(value / dense) if value > 0 and dense > 0 else math.nan
 
 
-def our_kept(number: PrintedNumber, ours: MeasuredValue, match: MatchingCells, mini: bool) -> float:
+def our_kept(number: PrintedNumber, ours: MeasuredValue, match: MatchingCells, scale: Scale) -> float:
     """What our value keeps of our dense on the same tasks; NaN where dense is missing or scored 0."""
     metric = number.at["metric"]
     form = kept_as(metric)
@@ -63,9 +63,9 @@ def our_kept(number: PrintedNumber, ours: MeasuredValue, match: MatchingCells, m
     own = MatchingCells(match.dense, match.dense)
     try:
         if form == "share":
-            dense = measured_value(metric, number.unit, number.at, own, mini).value
+            dense = measured_value(metric, number.unit, number.at, own, scale).value
             return ours.value / dense if dense > 0 else math.nan
-        dense = measured_value("ppl", number.unit, number.at, own, mini).value
+        dense = measured_value("ppl", number.unit, number.at, own, scale).value
     except NoValueError:
         return math.nan
     value = ours.value + dense if metric == "ppl_delta" else ours.value

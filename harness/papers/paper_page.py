@@ -16,9 +16,9 @@ from harness.papers.claim_counts import ClaimCounts, count_claims, outcome_label
 from harness.papers.claim_ledger import claims
 from harness.papers.claim_measurements import Measurements
 from harness.papers.claim_places import ClaimPlaces, place_claims
-from harness.papers.claim_verdicts import Scale, Verdict, verdicts
+from harness.papers.claim_verdicts import Verdict, verdicts
 from harness.papers.figures.figure_cells import KEY, figure_cells
-from harness.papers.published import PAPER_TITLES, PAPERS, paper_items
+from harness.papers.published import PAPER_TITLES, PAPERS, Scale, paper_items
 from harness.papers.report_items import ReportData, ReportItem, our_items, report_items
 from harness.papers.table_cells import experiment_key
 from harness.papers.table_sheets import TableSheets

@@ -14,9 +14,9 @@ from harness.atomic_files import write_atomically
 from harness.config.identity import hash_data
 from harness.config.source_code import ROOT
 from harness.papers.cell_index import CellIndex
-from harness.papers.claim_verdicts import Scale, Verdict
+from harness.papers.claim_verdicts import Verdict
 from harness.papers.paper_page import PaperPage, build_page, render_ledger, render_page
-from harness.papers.published import PAPER_TITLES
+from harness.papers.published import PAPER_TITLES, Scale
 from harness.papers.report_items import ReportData, ReportItem
 from harness.papers.table_formats import csv_of_numbers, csv_of_table, latex, markdown
 from harness.store.loading import load_rows, rows_fingerprint

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 import pandas as pd
 
 from harness.papers.cell_index import CellIndex
-from harness.papers.claim_verdicts import Scale
 from harness.papers.diagnostic_values import DiagnosticLookup
 from harness.papers.kept_shares import our_kept, printed_kept
-from harness.papers.published import FLAGS
+from harness.papers.published import FLAGS, Scale
 from harness.papers.table_cells import MatchingCells, NoValueError, PlaceLookup
 from harness.papers.table_gates import place_gate, tie_of
 from harness.papers.table_layouts import Layout, PrintedNumber, layout, printed_numbers
@@ -167,7 +166,7 @@ class PaperTables:
             cells = lookup.find(each)
             identity = _identity(each, cells)
             ours = self._measured(identity, each, cells)
-            own = our_kept(each, ours, cells, self.scale == "mini")
+            own = our_kept(each, ours, cells, self.scale)
             return ComparedNumber(each, ours, cells, kept=kept, our_kept=own, identity=identity)
         except NoValueError as reason:
             return ComparedNumber(each, None, None, str(reason), kept=kept)
@@ -175,9 +174,7 @@ class PaperTables:
     def _measured(self, identity: tuple[object, ...], each: PrintedNumber, cells: MatchingCells) -> MeasuredValue:
         if identity not in self._known:
             try:
-                self._known[identity] = measured_value(
-                    each.at["metric"], each.unit, each.at, cells, self.scale == "mini"
-                )
+                self._known[identity] = measured_value(each.at["metric"], each.unit, each.at, cells, self.scale)
             except NoValueError as reason:
                 self._known[identity] = str(reason)
         found = self._known[identity]
@@ -188,10 +185,9 @@ class PaperTables:
 
     def _gated(self, numbers: Sequence[ComparedNumber], own: Layout) -> list[ComparedNumber]:
         """With the gate of each place, and of places that are all tied at the lowest or highest score."""
-        mini = self.scale == "mini"
-        out = [replace(each, gate=place_gate(each.printed, each.cells, mini, self._gates)) for each in numbers]
+        out = [replace(each, gate=place_gate(each.printed, each.cells, self.scale, self._gates)) for each in numbers]
         for group in rivals(numbers, own):
-            tied = tie_of([(numbers[i].printed, numbers[i].cells) for i in group], mini)
+            tied = tie_of([(numbers[i].printed, numbers[i].cells) for i in group], self.scale)
             for i in group:
                 if tied and out[i].ours and not out[i].gate:
                     out[i] = replace(out[i], gate=tied)

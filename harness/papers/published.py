@@ -1,11 +1,11 @@
-"""The published numbers of the five papers, the papers' names for what our rows call otherwise, and mini proxies."""
+"""The published numbers of the five papers, the papers' names for what our rows call otherwise, and stand-ins."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import yaml
@@ -121,40 +121,51 @@ def paper_items(paper: str | None = None) -> pd.DataFrame:
     return found.copy() if paper is None else found[found["paper"] == known_paper(paper)].reset_index(drop=True)
 
 
-# Proxies at scale=mini (``results/published/mini.yaml``), the same for verdicts and for tables.
+# Stand-ins at the scales of our own models (``results/published/stand_ins/<scale>.yaml``), for verdicts and tables.
 
 
-TESTBED = "testbed"
+# A scale: the papers' own setting, or that of one of our models on two cores, which stands for those of the papers.
+Scale = Literal["mini", "small", "full"]
+FULL: Scale = "full"
 
 
 @cache
-def _proxies() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((FOLDER / "mini.yaml").read_text())
-    return found
+def _stand_ins(scale: Scale) -> dict[str, Any]:
+    """What stands for what at this scale; at ``full`` nothing does."""
+    kinds: dict[str, Any] = {name: {} for name in ("tasks", "tasks_of", "metrics", "budgets", "block_sizes")}
+    if scale == FULL:
+        return kinds
+    written: dict[str, Any] = yaml.safe_load((FOLDER / "stand_ins" / f"{scale}.yaml").read_text())
+    return kinds | written
 
 
-def proxy_task(label: str, measured: Collection[str], paper: str = "") -> str:
-    """The label itself if it was measured, else the mini task that is its proxy in this paper; empty if neither was."""
-    of_paper = _proxies()["tasks_of"].get(paper, {})
-    proxies = (label, of_paper.get(label, ""), _proxies()["tasks"].get(label, ""))
+def model_of(scale: Scale) -> str:
+    """The name of the model that stands for all models of the papers at this scale; empty at ``full``."""
+    return str(_stand_ins(scale).get("model", ""))
+
+
+def proxy_task(label: str, measured: Collection[str], scale: Scale, paper: str = "") -> str:
+    """The label itself if it was measured, else the task that is its proxy in this paper; empty if neither was."""
+    of_paper = _stand_ins(scale)["tasks_of"].get(paper, {})
+    proxies = (label, of_paper.get(label, ""), _stand_ins(scale)["tasks"].get(label, ""))
     return next((str(each) for each in proxies if each in measured), "")
 
 
-def proxy_tasks(labels: Iterable[str], measured: Collection[str], paper: str = "") -> list[str]:
+def proxy_tasks(labels: Iterable[str], measured: Collection[str], scale: Scale, paper: str = "") -> list[str]:
     """The measured tasks or proxies of these, each once: several of a paper's tasks may share one."""
-    return list(dict.fromkeys(found for label in labels if (found := proxy_task(label, measured, paper))))
+    return list(dict.fromkeys(found for label in labels if (found := proxy_task(label, measured, scale, paper))))
 
 
-def proxy_metrics(metric: str) -> tuple[str, ...]:
-    """Metrics of mini tasks that are proxies of the paper's one, the preferred first."""
-    return tuple(_proxies()["metrics"].get(metric, ()))
+def proxy_metrics(metric: str, scale: Scale) -> tuple[str, ...]:
+    """Metrics of the scale's tasks that are proxies of the paper's one, the preferred first."""
+    return tuple(_stand_ins(scale)["metrics"].get(metric, ()))
 
 
-def proxy_budget(paper: str, asked: str) -> str:
+def proxy_budget(paper: str, asked: str, scale: Scale) -> str:
     """The share that is the proxy of the paper's budget; the budget itself if there is none."""
-    return str(_proxies()["budgets"].get(paper, {}).get(asked, asked))
+    return str(_stand_ins(scale)["budgets"].get(paper, {}).get(asked, asked))
 
 
-def proxy_block_size(paper: str, asked: int) -> int:
+def proxy_block_size(paper: str, asked: int, scale: Scale) -> int:
     """The proxy of the paper's block size, in tokens; the block size itself if there is none."""
-    return int(_proxies()["block_sizes"].get(paper, {}).get(asked, asked))
+    return int(_stand_ins(scale)["block_sizes"].get(paper, {}).get(asked, asked))

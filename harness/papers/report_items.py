@@ -11,7 +11,6 @@ import pandas as pd
 
 from harness.papers import efficiency_tables
 from harness.papers.cell_index import CellIndex
-from harness.papers.claim_verdicts import Scale
 from harness.papers.comparison_tables import both_readings, oracle_gap, prompt_regimes, realised_budgets
 from harness.papers.figures.canvas import Drawing
 from harness.papers.figures.figure_cells import experiment_name
@@ -19,7 +18,7 @@ from harness.papers.figures.figure_index import figure_or_reason
 from harness.papers.leaderboard import leaderboards
 from harness.papers.measured_tables import MeasuredTable, NotMeasuredError
 from harness.papers.paper_tables import PaperTable, PaperTables
-from harness.papers.published import FOLDER, PAPERS, paper_items
+from harness.papers.published import FOLDER, PAPERS, Scale, paper_items
 from harness.store.store import Store
 
 FORMULA_TABLES = {("keydiff", "Table 4"): "keydiff_table4_complexity.md"}  # tables of formulas, as they are printed
@@ -91,7 +90,7 @@ def _paper_item(paper: str, line: Mapping[str, str], tables: PaperTables, data: 
         return ReportItem(*known, reason="An illustration: there is nothing in it to measure.")
     measured, lacking = _tables_or_reason(paper, name, data)
     if name.startswith("Figure"):
-        figure = figure_or_reason(paper, name, data.rows, data.store)
+        figure = figure_or_reason(paper, name, data.rows, data.store, data.scale)
         table = tables.table(name)
         reason = "" if figure.drawing else figure.reason
         return ReportItem(*known, table=table, drawing=figure.drawing, measured=measured, reason=reason)

@@ -2,7 +2,7 @@
 
 The papers' own effects, a point of 49, would need tens of thousands of samples, so not every claim can be decided. The
 pilot (`harness.papers.claim_pilot`) says how clearly each claim leans; time is spent where it decides most. What a
-claim wants, sees and would need stands in `make plan-<paper>`; ``conf/samples.yaml`` keeps the outcome.
+claim wants, sees and would need stands in `make plan-<paper>`; ``conf/samples/mini.yaml`` keeps the outcome.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SamplePlan:
         return found
 
     def samples(self, scale: str = "mini") -> PlannedSamples:
-        """As ``conf/samples.yaml`` says it."""
+        """As ``conf/samples/mini.yaml`` says it."""
         return PlannedSamples(scale, SEED, FEWEST, {item: tuple(own) for item, own in self.rules(scale).items()})
 
 

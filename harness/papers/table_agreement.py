@@ -22,6 +22,7 @@ import numpy as np
 from harness.analysis.statistics import Floats, expanded_tail
 from harness.papers.merged_tables import MergedPlace, MergedTable, lower_is_better, order_value, rival_key
 from harness.papers.paper_tables import ComparedNumber
+from harness.papers.published import Scale
 from harness.papers.table_cells import NoValueError
 from harness.papers.table_values import sample_scores
 
@@ -68,7 +69,7 @@ def agreement(merged: MergedTable) -> Agreement | None:
     if math.isnan(tau):
         return Agreement(tau, tau, tau, len(sides.theirs), len(groups), compared, "all are tied on one side")
     found = Agreement(tau, math.nan, math.nan, len(sides.theirs), len(groups), compared)
-    return _with_interval(found, sides, merged.table.scale == "mini")
+    return _with_interval(found, sides, merged.table.scale)
 
 
 @dataclass(frozen=True)
@@ -147,9 +148,9 @@ def _tau(theirs: Floats, ours: Floats) -> Floats:
         return np.asarray((theirs * ours).sum(axis=-1) / weight)
 
 
-def _with_interval(found: Agreement, sides: _Sides, mini: bool) -> Agreement:
+def _with_interval(found: Agreement, sides: _Sides, scale: Scale) -> Agreement:
     try:
-        drawn, fewest = _redrawn(sides.members, mini)
+        drawn, fewest = _redrawn(sides.members, scale)
     except NoValueError:
         return _replaced(found, without="not all of these values are means over samples")
     if fewest < 2:
@@ -165,9 +166,9 @@ def _replaced(found: Agreement, low: float = math.nan, high: float = math.nan, w
     return Agreement(found.tau, low, high, found.pairs, found.groups, found.compared, without)
 
 
-def _redrawn(members: Sequence[ComparedNumber], mini: bool) -> tuple[Floats, int]:
+def _redrawn(members: Sequence[ComparedNumber], scale: Scale) -> tuple[Floats, int]:
     """(draws, members): the mean scores from redrawn samples, and the smallest number of clusters behind one."""
-    parts = [_parts(each, mini) for each in members]
+    parts = [_parts(each, scale) for each in members]
     clusters: dict[str, dict[str, int]] = {}
     for each in (each for part in parts for each in part):
         own = clusters.setdefault(each.drawn_with, {})
@@ -195,7 +196,7 @@ class _Part:
     metrics: Sequence[Floats]
 
 
-def _parts(number: ComparedNumber, mini: bool) -> list[_Part]:
+def _parts(number: ComparedNumber, scale: Scale) -> list[_Part]:
     """What our value is a mean of, by task. Raises `NoValueError` where it is none of samples or prompts."""
     if number.cells is None:
         own = number.ours.by_prompt if number.ours else None
@@ -204,7 +205,7 @@ def _parts(number: ComparedNumber, mini: bool) -> list[_Part]:
         names = [str(name) for name in own.index]
         return [_Part("prompts", names, np.full(len(own), 1.0, np.float64), [own.to_numpy(np.float64)])]
     out = []
-    for cell, metrics in sample_scores(number.printed.at["metric"], number.cells, mini):
+    for cell, metrics in sample_scores(number.printed.at["metric"], number.cells, scale):
         index = metrics[0].index
         weights = cell.samples["weight"].loc[index].to_numpy(np.float64)
         values = [series.loc[index].to_numpy(np.float64) for series in metrics]

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from harness.papers import published
 from harness.papers.cell_index import CellIndex, CellRows
-from harness.papers.claim_verdicts import Scale
 from harness.papers.figures.figure_cells import KEY, FigureCells, experiment_name, figure_cells
-from harness.papers.published import name_map, our_model, presets, task_labels
+from harness.papers.published import Scale, name_map, our_model, presets, task_labels
 from harness.papers.table_layouts import Layout, PrintedNumber, budget_of, layout
 
 
@@ -75,10 +74,10 @@ class PlaceLookup:
         return f"python -m harness +exp={self.paper}/{experiment_name(self.item)} scale={self.scale}"
 
     def _model(self, number: PrintedNumber) -> str:
-        if self.scale == "mini":
-            if published.TESTBED not in self.models:
-                raise NoValueError(f"Not measured: there are no rows of the testbed; {self._how()}")
-            return published.TESTBED
+        if own := published.model_of(self.scale):
+            if own not in self.models:
+                raise NoValueError(f"Not measured: there are no rows of {own}; {self._how()}")
+            return own
         model = our_model(number.at["model"]) or next((m for m in self.listed.models if m in self.models), "")
         if model not in self.models:
             raise NoValueError(f"Not measured: there are no rows of {model or 'any model'}; {self._how()}")
@@ -102,8 +101,8 @@ class PlaceLookup:
         if self.scale == "full":
             return list(own)
         listed = self.listed.values("task")
-        if not (found := published.proxy_tasks(own, listed, self.paper)):
-            raise NoValueError(f"At scale=mini nothing stands for {number.at['task']} in this item.")
+        if not (found := published.proxy_tasks(own, listed, self.scale, self.paper)):
+            raise NoValueError(f"At scale={self.scale} nothing stands for {number.at['task']} in this item.")
         if found[0] not in own and len(own) == 1:  # an average takes proxies task by task
             notes.append(f"{found[0]} for {number.at['task']}")
         return found
@@ -143,7 +142,7 @@ class PlaceLookup:
             budget = by_value[number.at[field]]
         if self.scale == "full" or budget in self.listed.values("budget"):
             return budget
-        stands = published.proxy_budget(self.paper, budget)
+        stands = published.proxy_budget(self.paper, budget, self.scale)
         if stands != budget:
             notes.append(f"budget {stands} for {budget}")
         return stands
@@ -153,7 +152,7 @@ class PlaceLookup:
         if not printed.isdigit():
             return "one_shot", 0
         size = int(printed)
-        stands = published.proxy_block_size(self.paper, size) if self.scale == "mini" else size
+        stands = published.proxy_block_size(self.paper, size, self.scale)
         if stands != size:
             notes.append(f"blocks of {stands} for {size}")
         return "blocked", stands

@@ -9,6 +9,7 @@ import pandas as pd
 from harness.papers.cell_index import CellRows
 from harness.papers.dense_gate import dense_gate, nothing_evicted, tied_at_an_end
 from harness.papers.kept_shares import kept_as
+from harness.papers.published import Scale
 from harness.papers.table_cells import MatchingCells, NoValueError
 from harness.papers.table_layouts import PrintedNumber
 from harness.papers.table_values import sample_scores
@@ -16,7 +17,7 @@ from harness.papers.table_values import sample_scores
 Cells = tuple[PrintedNumber, MatchingCells | None]
 
 
-def place_gate(number: PrintedNumber, match: MatchingCells | None, mini: bool, known: dict[object, str]) -> str:
+def place_gate(number: PrintedNumber, match: MatchingCells | None, scale: Scale, known: dict[object, str]) -> str:
     """The sentence of a place whose dense is at the floor, or whose budget held the whole prompt; else empty.
 
     An average is gated where each of its tasks is. A perplexity, a correlation or a share of the cache has no floor.
@@ -31,24 +32,24 @@ def place_gate(number: PrintedNumber, match: MatchingCells | None, mini: bool, k
         return ""
     dense = MatchingCells(match.dense, match.dense)
     if (metric, dense.key) not in known:
-        gates = [dense_gate(cell, values[0], metric) for cell, values in _scores(number, dense, mini)]
+        gates = [dense_gate(cell, values[0], metric) for cell, values in _scores(number, dense, scale)]
         closed = [gate.sentence for gate in gates if not gate.is_open]
         known[metric, dense.key] = closed[0] if closed and len(closed) == len(gates) else ""
     return known[metric, dense.key]
 
 
-def tie_of(group: Sequence[Cells], mini: bool) -> str:
+def tie_of(group: Sequence[Cells], scale: Scale) -> str:
     """``all at 1.00`` where every sample of all compared cells has that score; empty for less than two cells."""
     series: list[pd.Series] = []
     for number, match in group:
         if kept_as(number.at["metric"]) == "share" and match is not None:
-            series += [each for _, values in _scores(number, match, mini) for each in values]
+            series += [each for _, values in _scores(number, match, scale) for each in values]
     distinct = {match.key for _, match in group if match is not None}
     return tied_at_an_end(series) if len(distinct) > 1 else ""
 
 
-def _scores(number: PrintedNumber, match: MatchingCells, mini: bool) -> list[tuple[CellRows, list[pd.Series]]]:
+def _scores(number: PrintedNumber, match: MatchingCells, scale: Scale) -> list[tuple[CellRows, list[pd.Series]]]:
     try:
-        return sample_scores(number.at["metric"], match, mini)
+        return sample_scores(number.at["metric"], match, scale)
     except NoValueError:
         return []

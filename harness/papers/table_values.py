@@ -18,6 +18,7 @@ from harness.analysis.statistics import (
 )
 from harness.papers.cell_index import CellRows, NoCellError
 from harness.papers.paired_bootstrap import Stratum, bootstrap_interval, build_stratum, resample
+from harness.papers.published import FULL, Scale
 from harness.papers.table_cells import MatchingCells, NoValueError
 from harness.papers.text_metrics import paper_scores
 
@@ -47,23 +48,23 @@ class MeasuredValue:
     by_prompt: pd.Series | None = field(default=None, compare=False, repr=False)
 
 
-def measured_value(metric: str, unit: str, at: Mapping[str, str], match: MatchingCells, mini: bool) -> MeasuredValue:
+def measured_value(metric: str, unit: str, at: Mapping[str, str], match: MatchingCells, scale: Scale) -> MeasuredValue:
     """Our value of one printed number. Raises `NoValueError` where rows cannot have it, or do not."""
     if metric in _NOT_IN_ROWS:
         raise NoValueError(_NOT_IN_ROWS[metric])
-    scale = PER_UNIT.get(unit, 1.0)
+    per_unit = PER_UNIT.get(unit, 1.0)
     if metric in _OF_ROWS:
-        if metric == "count" and mini:
+        if metric == "count" and scale != FULL:
             raise NoValueError(_other_prompts(match))
         return _OF_ROWS[metric](match, at)
     if metric in ("ppl", "ppl_delta"):
         return _perplexity(match, metric == "ppl_delta")
     if metric == "rouge_geomean":
-        return _geometric(match, mini, scale)
-    return _score(metric, match, mini, scale)
+        return _geometric(match, scale, per_unit)
+    return _score(metric, match, scale, per_unit)
 
 
-def sample_scores(metric: str, match: MatchingCells, mini: bool) -> list[tuple[CellRows, list[pd.Series]]]:
+def sample_scores(metric: str, match: MatchingCells, scale: Scale) -> list[tuple[CellRows, list[pd.Series]]]:
     """By cell, the scores of samples that a value is made of: of one metric, or of the metrics of a geometric mean.
 
     A perplexity is made of nats per token. Raises `NoValueError` where the value is not a mean over samples of scores.
@@ -77,21 +78,21 @@ def sample_scores(metric: str, match: MatchingCells, mini: bool) -> list[tuple[C
     if metric in ("ppl", "ppl_delta"):
         return [(cell, [cell.scores["nll"]]) for cell in match.cells if "nll" in cell.scores]
     if metric == "rouge_geomean":
-        return [(cell, list(_rouges(cell, mini).values())) for cell in match.cells]
-    return [(cell, [_series_in_rows(metric, cell, mini, [])]) for cell in match.cells]
+        return [(cell, list(_rouges(cell, scale).values())) for cell in match.cells]
+    return [(cell, [_series_in_rows(metric, cell, scale, [])]) for cell in match.cells]
 
 
-def _score(metric: str, match: MatchingCells, mini: bool, scale: float) -> MeasuredValue:
+def _score(metric: str, match: MatchingCells, scale: Scale, per_unit: float) -> MeasuredValue:
     """The mean score; over several tasks the plain mean of theirs, as the papers average."""
     notes: list[str] = []
-    parts = [_cell_mean(cell, _series_in_rows(metric, cell, mini, notes)) for cell in match.cells]
-    return _scaled(_task_average(parts), scale, notes)
+    parts = [_cell_mean(cell, _series_in_rows(metric, cell, scale, notes)) for cell in match.cells]
+    return _scaled(_task_average(parts), per_unit, notes)
 
 
-def _series_in_rows(metric: str, cell: CellRows, mini: bool, notes: list[str]) -> pd.Series:
-    """The metric by sample: of the rows, else of the stored texts, else at scale=mini one that stands for it."""
+def _series_in_rows(metric: str, cell: CellRows, scale: Scale, notes: list[str]) -> pd.Series:
+    """The metric by sample: of the rows, else of the stored texts, else at our own scales a proxy."""
     try:
-        found, stands_in = paper_scores(cell, metric, mini)
+        found, stands_in = paper_scores(cell, metric, scale)
     except NoCellError as absent:
         hint = _HOW_TO_SCORE.get(metric, "")
         raise NoValueError(f"The rows of {cell.task} have no {absent}.{hint}") from None
@@ -120,24 +121,24 @@ def _scaled(found: Interval, scale: float, notes: Sequence[str]) -> MeasuredValu
     )
 
 
-def _geometric(match: MatchingCells, mini: bool, scale: float) -> MeasuredValue:
-    """The geometric mean of the mean ROUGE-1, 2 and L; at scale=mini of those that the rows have."""
+def _geometric(match: MatchingCells, scale: Scale, per_unit: float) -> MeasuredValue:
+    """The geometric mean of the mean ROUGE-1, 2 and L; at a scale of our own of those that the rows have."""
     notes: list[str] = []
     (cell,) = match.cells
-    found = _rouges(cell, mini)
+    found = _rouges(cell, scale)
     if len(found) < 3:
         notes.append(f"{', '.join(found)} alone for the geometric mean of three")
     own = build_stratum(cell.task, [found], cell.samples["weight"].astype(float), cell.samples["document"])
-    return _resampled([own], lambda scores: np.asarray(scores[..., 0, 0]), scale, notes)
+    return _resampled([own], lambda scores: np.asarray(scores[..., 0, 0]), per_unit, notes)
 
 
-def _rouges(cell: CellRows, mini: bool) -> dict[str, pd.Series]:
+def _rouges(cell: CellRows, scale: Scale) -> dict[str, pd.Series]:
     found: dict[str, pd.Series] = {}
     for metric in ("rouge1", "rouge2", "rougeL"):
         try:
-            found[metric] = _series_in_rows(metric, cell, mini, [])
+            found[metric] = _series_in_rows(metric, cell, scale, [])
         except NoValueError:
-            if not mini:
+            if scale == FULL:
                 raise
     if not found:
         raise NoValueError(f"The rows of {cell.task} have no ROUGE.")
@@ -214,7 +215,7 @@ def _prompt_count(match: MatchingCells, at: Mapping[str, str]) -> MeasuredValue:
 def _other_prompts(match: MatchingCells) -> str:
     lengths = match.cells[0].samples["prompt_tokens"]
     return (
-        "A count of prompts of the paper's own data. At scale=mini there are none of them: our prompts of "
+        "A count of prompts of the paper's own data. At this scale there are none of them: our prompts of "
         f"{match.cells[0].task} have {int(lengths.min())} to {int(lengths.max())} tokens, below its first bin."
     )
 

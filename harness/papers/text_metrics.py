@@ -16,7 +16,7 @@ from functools import cache, partial
 import pandas as pd
 
 from harness.papers.cell_index import CellRows, NoCellError
-from harness.papers.published import proxy_metrics, row_metrics
+from harness.papers.published import Scale, proxy_metrics, row_metrics
 from tasks import TaskError
 from tasks.base import import_package
 from tasks.metrics.bert import BertScore, BertScores
@@ -29,8 +29,8 @@ PAPER_ENCODER = BertScore()  # roberta-large, layer 17: HashEvict's, through `ev
 TextScore = Callable[[str, str], float]  # of a prediction and its reference, in [0, 1]
 
 
-def paper_scores(cell: CellRows, metric: str, mini: bool) -> tuple[pd.Series, str]:
-    """The paper's metric by sample, and "a for b" where at scale=mini another one stands for it (else empty).
+def paper_scores(cell: CellRows, metric: str, scale: Scale) -> tuple[pd.Series, str]:
+    """The paper's metric by sample, and "a for b" where at a scale of our own another one stands for it (else empty).
 
     Raises `NoCellError`, with the end of a sentence, where the cell has no such metric.
     """
@@ -41,7 +41,7 @@ def paper_scores(cell: CellRows, metric: str, mini: bool) -> tuple[pd.Series, st
     for each in sorted(own, key=lambda name: ("_" in name) != ("_" in cell.metric)):
         if (found := derived_scores(cell, each)) is not None:
             return found, ""
-    proxies = proxy_metrics(metric) if mini else ()
+    proxies = proxy_metrics(metric, scale)
     name = next((each for each in proxies if each in cell.scores), "")
     if not name:
         raise NoCellError(" or ".join([*own, *proxies]) or metric)

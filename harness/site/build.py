@@ -13,8 +13,7 @@ from markupsafe import Markup
 
 from harness.atomic_files import write_atomically
 from harness.errors import UserError
-from harness.papers.claim_verdicts import Scale
-from harness.papers.published import PAPERS
+from harness.papers.published import PAPERS, Scale
 from harness.report.looks import Look
 from harness.report.quality_plot import swatch
 from harness.report.run_facts import headline, invalid_table, sources

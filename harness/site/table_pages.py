@@ -11,8 +11,8 @@ import pandas as pd
 
 from harness.papers.cell_index import CellIndex
 from harness.papers.claim_ledger import claims as claims_of
-from harness.papers.claim_verdicts import Outcome, Scale, Verdict, verdicts
-from harness.papers.published import PAPERS
+from harness.papers.claim_verdicts import Outcome, Verdict, verdicts
+from harness.papers.published import PAPERS, Scale
 from harness.report.labels import NLL, context_title, metric_title, ordered_budgets, ordered_policies
 from harness.report.ledger_table import bytes_text
 from harness.report.looks import BASELINES

@@ -10,7 +10,8 @@ import pandas as pd
 
 from harness.papers.cell_index import CellIndex
 from harness.papers.claim_ledger import Claim
-from harness.papers.claim_verdicts import Scale, Verdict, verdicts
+from harness.papers.claim_verdicts import Verdict, verdicts
+from harness.papers.published import Scale
 
 
 def rows_of(

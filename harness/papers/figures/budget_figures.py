@@ -67,7 +67,7 @@ def draw_budget_curves(data: FigureData, width: float, panels: Sequence[PanelMet
         drawn, said = _metrics_of(data, task, panels)
         notes += said
         found += [panel for each in drawn for panel in _panels(data, i, task, each)]
-        if data.mini and drawn:
+        if data.of_stand_in and drawn:
             lacking = [each for each in panels if each not in drawn]
             found += [panel for each in lacking if (panel := _paper_alone(printed_points(data, i, each), each.title))]
     if not any(len(panel.ours) for panel in found):
@@ -119,7 +119,7 @@ def _panels(data: FigureData, i: int, task: str, metric: PanelMetric) -> Iterato
     ours = row_means(rows[rows["metric"] == name], ["policy", "budget"])
     printed = printed_points(data, i, metric)
     title = f"{task.split('/')[-1]}: {metric.title}"
-    if not data.mini:
+    if not data.of_stand_in:
         yield BudgetPanel(title, ours, printed.points, scored=(task, name))
         return
     yield BudgetPanel(title, ours, printed.points.iloc[:0], scored=(task, name))
@@ -232,7 +232,7 @@ def _footer(data: FigureData, found: Sequence[BudgetPanel]) -> str:
     words = f"{_sample_text(data)} samples a point; bars and the dense band: 95 % intervals over documents"
     if any(panel.of_dense and len(panel.ours) for panel in found):
         words += ". Shares: a method's mean and interval over dense's mean"
-    if data.mini and any(len(panel.printed) for panel in found):
+    if data.of_stand_in and any(len(panel.printed) for panel in found):
         words += ". Printed points are of the paper's own model and data, over its own dense where it prints one; "
         words += "panels of the paper alone need not begin at 0"
     return words

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 from omegaconf import OmegaConf
 
@@ -14,8 +14,9 @@ from harness.config.budget import Budget
 from harness.config.compose import checked_config, compose_config
 from harness.config.experiments import CONF, grid_points
 from harness.errors import UserError
+from harness.papers.published import Scale, model_of
 
-SCALES = ("full", "mini")
+SCALES = get_args(Scale)
 KEY = ("policy", "task", "budget", "share_of", "prompt", "block_size")
 
 
@@ -23,7 +24,7 @@ KEY = ("policy", "task", "budget", "share_of", "prompt", "block_size")
 class FigureCells:
     """The cells of one item at one scale, in the order of its grids."""
 
-    scale: str
+    scale: Scale
     models: tuple[str, ...]
     keys: tuple[tuple[Any, ...], ...]  # values of `KEY`
 
@@ -38,14 +39,14 @@ def experiment_name(item: str) -> str:
 
 
 @cache
-def figure_cells(paper: str, item: str, scale: str) -> FigureCells:
+def figure_cells(paper: str, item: str, scale: Scale) -> FigureCells:
     """The cells of ``conf/exp/<paper>/<item>.yaml``; none where the file has no grid at this scale."""
     grids: Any = OmegaConf.to_container(OmegaConf.load(CONF / "exp" / paper / f"{experiment_name(item)}.yaml"))
     try:
         found = grid_points(grids["grids"], scale)
     except UserError:
         found = []
-    models = dict.fromkeys(str(point.get("model", "testbed")) for point in found)
+    models = dict.fromkeys(str(point.get("model", model_of(scale) or "testbed")) for point in found)
     return FigureCells(scale, tuple(models), tuple(_point_key(point) for point in found))
 
 

@@ -14,8 +14,8 @@ import pandas as pd
 
 from harness.papers.cell_index import CellIndex, NoCellError
 from harness.papers.figures.canvas import NotDrawnError
-from harness.papers.figures.figure_cells import KEY, SCALES, FigureCells, experiment_name, figure_cells, plain_task
-from harness.papers.published import published_frame
+from harness.papers.figures.figure_cells import KEY, FigureCells, experiment_name, figure_cells, plain_task
+from harness.papers.published import FULL, Scale, published_frame
 from harness.papers.published import row_metrics as our_metrics
 from harness.papers.text_metrics import derived_scores
 from harness.report.looks import BASELINES
@@ -62,9 +62,9 @@ class FigureData:
         return self.wanted.values("policy")
 
     @property
-    def mini(self) -> bool:
-        """Whether the figure is of the testbed."""
-        return self.wanted.scale == "mini"
+    def of_stand_in(self) -> bool:
+        """Whether the figure is of a model that stands for those of the papers."""
+        return self.wanted.scale != FULL
 
     def scored(self, metrics: Sequence[str] = ()) -> pd.DataFrame:
         """The rows of the first of these metrics that there is, or of the task's first one. Raises `NotDrawnError`."""
@@ -128,27 +128,11 @@ class FigureData:
         return f"`python -m harness figures paper={self.paper} item={item} scale={self.wanted.scale}`"
 
 
-def load_figure_data(paper: str, item: str, rows: pd.DataFrame, store: Store) -> FigureData:
-    """The data at the paper's own setting (scale=full) if any of it is stored, else at scale=mini."""
+def load_figure_data(paper: str, item: str, rows: pd.DataFrame, store: Store, scale: Scale) -> FigureData:
+    """The data of an item at one scale, of the scale's own model where there are rows or diagnostics of it."""
     cells = _row_cells(rows)
-    stored = diagnosed_cells(store)
-    for scale in SCALES:
-        wanted = figure_cells(paper, item, scale)
-        own, diagnosed = _matching(cells, wanted), _matching(stored, wanted)
-        if not own.empty or not diagnosed.empty or scale == SCALES[-1]:
-            return _of_one_model(paper, item, wanted, rows, cells, own, diagnosed)
-    raise AssertionError("there is always a last scale")
-
-
-def _of_one_model(
-    paper: str,
-    item: str,
-    wanted: FigureCells,
-    rows: pd.DataFrame,
-    cells: pd.DataFrame,
-    own: pd.DataFrame,
-    diagnosed: pd.DataFrame,
-) -> FigureData:
+    wanted = figure_cells(paper, item, scale)
+    own, diagnosed = _matching(cells, wanted), _matching(diagnosed_cells(store), wanted)
     there = sorted({*own["model"], *diagnosed["model"]})
     model = next((name for name in (*wanted.models, *there) if name in there), "")
     own, diagnosed = (each[each["model"] == model] for each in (own, diagnosed))

@@ -35,7 +35,7 @@ from harness.papers.figures.canvas import (
 )
 from harness.papers.figures.figure_cells import experiment_name
 from harness.papers.figures.figure_data import PROMPTS, FigureData, load_figure_data
-from harness.papers.published import PAPER_TITLES, paper_items
+from harness.papers.published import FULL, PAPER_TITLES, Scale, paper_items
 from harness.report.labels import ordered_budgets
 from harness.store.store import Store
 from policies import nearest
@@ -50,9 +50,9 @@ class FigureDiagnostics:
     mini: int = 1
     of_dense: bool = False  # of the dense run, the same for all policies: the first cell is enough
 
-    def samples(self, scale: str) -> int:
+    def samples(self, scale: Scale) -> int:
         """How many samples of the task are diagnosed at a scale."""
-        return self.full if scale == "full" else self.mini
+        return self.full if scale == FULL else self.mini
 
 
 @dataclass(frozen=True)
@@ -196,17 +196,17 @@ def diagnostics_of(paper: str, item: str) -> FigureDiagnostics:
 DRAWING = "drawing"  # what items.csv calls a figure that shows no measurement
 
 
-def draw_figure(paper: str, item: str, rows: pd.DataFrame, store: Store) -> Drawing | None:
+def draw_figure(paper: str, item: str, rows: pd.DataFrame, store: Store, scale: Scale = "mini") -> Drawing | None:
     """The figure, or None where it cannot be drawn; `figure_or_reason` says why.
 
     ``item``: as in `harness.papers.published.paper_items` (``Figure 8a``). ``rows``: of
     `harness.store.loading.load_rows`. ``store``: the store that the rows are from; diagnostics are in the folder next
     to it. Raises `UserError` for an unknown paper or figure.
     """
-    return figure_or_reason(paper, item, rows, store).drawing
+    return figure_or_reason(paper, item, rows, store, scale).drawing
 
 
-def figure_or_reason(paper: str, item: str, rows: pd.DataFrame, store: Store) -> FigureSlot:
+def figure_or_reason(paper: str, item: str, rows: pd.DataFrame, store: Store, scale: Scale = "mini") -> FigureSlot:
     """The figure, or the reason why there is none. Raises `UserError` for an unknown paper or figure."""
     listed = paper_items(paper).set_index("item")
     if item not in listed.index:
@@ -219,7 +219,7 @@ def figure_or_reason(paper: str, item: str, rows: pd.DataFrame, store: Store) ->
         return FigureSlot(None, "Not a figure: its numbers stand in a table.")
     plan = FIGURES[paper, item]
     try:
-        data = load_figure_data(paper, plan.rows_of or item, rows, store)
+        data = load_figure_data(paper, plan.rows_of or item, rows, store, scale)
         with white_page_style():
             sketch, slim = plan.draw(data, WIDE), plan.draw(data, NARROW)
             caption = f"{PAPER_TITLES[paper]} {item}: {entry['shows']}. {_setting_text(data)} {sketch.says}"
@@ -235,5 +235,5 @@ def _setting_text(data: FigureData) -> str:
     """Model, tasks and budgets behind the figure, as a sentence."""
     cells = data.rows if not data.rows.empty else data.diagnosed
     tasks, budgets = ", ".join(dict.fromkeys(cells["task"])), ", ".join(ordered_budgets(cells["budget"]))
-    model = f"{data.model} (scale=mini, not the paper's model)" if data.mini else data.model
+    model = f"{data.model} (scale={data.wanted.scale}, not the paper's model)" if data.of_stand_in else data.model
     return f"Ours: {model}, {tasks}, budget {budgets}."

@@ -207,7 +207,7 @@ def draw_correlations(data: FigureData, width: float, tables: tuple[str, ...]) -
     ]
     handles.append(_hollow(PUBLISHED))
     top = legend_height(handles, width) + 6
-    alone = data.mini  # another model's correlations have an axis of their own
+    alone = data.of_stand_in  # another model's correlations have an axis of their own
     grid = PanelGrid.fit(width, 4 + alone, 140 if width > 600 else 200, 170, left=44)
     sheet = FigureSheet(width, top + grid.total + BAR, footer)
     sheet.legend(4, handles)

@@ -104,7 +104,7 @@ def draw_lengths(data: FigureData, width: float, tables: tuple[str, ...]) -> Ske
     prompts = data.scored().drop_duplicates(["task", "sample_id"])
     tasks = [task for task in data.wanted.values("task") if task in set(prompts["task"])]
     shortest, longest = int(prompts["prompt_tokens"].min()), int(prompts["prompt_tokens"].max())
-    fine = data.mini
+    fine = data.of_stand_in
     edges = _fine_edges(shortest, longest) if fine else np.array(EDGES)
     printed = {} if fine else _printed_lengths(data, tables)
     axis = "tokens" if fine else "up to so many thousand tokens (1,024 each)"

@@ -36,11 +36,11 @@ def draw_settings_curve(
     first = str(rows["metric"].iloc[0])
     shown = there or [PanelMetric(metric_title(first), (first,))]
     printed = {each.title: _printed_settings(data, each, note) for each in panels if each.tables}
-    alone = [name for name, found in printed.items() if data.mini and len(found)]
+    alone = [name for name, found in printed.items() if data.of_stand_in and len(found)]
     look = look_of(policy)
     n = count_text(rows.groupby("policy")["sample_id"].nunique())
     footer = f"{policy}; {n} samples a point, bars: 95 % intervals over documents. Axes do not begin at 0" + (
-        "; hollow: printed in the paper" + ", of its own model and data, on its own scale" * data.mini
+        "; hollow: printed in the paper" + ", of its own model and data, on its own scale" * data.of_stand_in
         if any(map(len, printed.values()))
         else ""
     )
@@ -55,7 +55,7 @@ def draw_settings_curve(
         bars = np.vstack([found["value"] - found["low"], found["high"] - found["value"]])
         axes.plot(found["setting"], found["value"], linestyle=look.line, linewidth=1.3, **marker_style(look))
         axes.errorbar(found["setting"], found["value"], yerr=bars, fmt="none", ecolor=look.light, capsize=2)
-        if not data.mini and metric.title in printed:
+        if not data.of_stand_in and metric.title in printed:
             axes.plot(printed[metric.title]["x"], printed[metric.title]["value"], **hollow_marker(look))
         axes.set_title(f"ours: {metric.title}", loc="left", fontsize=SMALL, pad=5)
     for i, name in enumerate(alone, start=len(shown)):
