@@ -69,7 +69,7 @@ figures-%: $(READY)  ## figures-<paper>: the diagnostics that its figures show, 
 	$(BIN)/python -m harness figures paper=$* scale=$(SCALE) $(if $(MODEL),model=$(MODEL))
 
 report-%: $(READY)  ## report-<paper>: its tables, figures and verdicts from stored rows (SCALE=full)
-	$(BIN)/python -m harness report paper=$* scale=$(SCALE)
+	$(BIN)/python -m harness report paper=$* $(if $(filter full,$(SCALE)),scale=full)
 
 reproduce: $(READY)  ## all five papers and our own comparisons as one sweep; cells that they share run once
 	$(BIN)/python -m harness +exp=papers $(SWEEP) || test $$? -eq 2
@@ -82,7 +82,7 @@ reference: $(READY)  ## copy the result of make reproduce to results/reference, 
 	rm -rf results/reference/efficiency results/reference/diagnostics
 	cp -r results/efficiency results/diagnostics results/reference/
 	$(BIN)/python -m harness report paper=all results_dir=results/reference
-	rm -f results/reference/reports/*/*.png results/reference/reports/*/*.svg  # the pages contain them
+	rm -f results/reference/reports/*/*/*.png results/reference/reports/*/*/*.svg  # the pages contain them
 	rm -f results/reference/reports/*/.made_from  # it depends on the machine and the day
 
 costs: $(READY)  # the costs that the reports show, measured unless they are stored

@@ -24,7 +24,14 @@ class TaskError(ValueError):
 
 
 class MissingDataError(TaskError):
-    """The data of a task are not on this machine. The message names the command that fetches them."""
+    """The data of a task are not on this machine. The message names the command that fetches them.
+
+    ``data_set``: its name, where the others of its group may be there.
+    """
+
+    def __init__(self, message: str, data_set: str = "") -> None:
+        super().__init__(message)
+        self.data_set = data_set
 
 
 class Tokenizer(Protocol):

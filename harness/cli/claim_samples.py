@@ -28,7 +28,7 @@ def claim_sample_lines(configs: Sequence[DictConfig]) -> list[str]:
         return []
     return [
         "",
-        "samples of conf/samples/mini.yaml by claim; effects, in units of the metric, that 80 of 100 sweeps show (Holm)",
+        "samples of conf/samples/mini.yaml by claim; effects, in units of the metric, that 80 of 100 sweeps see (Holm)",
         HEAD,
         *map(_line, found),
         *_short(found),

@@ -1,8 +1,9 @@
 """``python -m harness report paper=keydiff``: a paper's tables, figures and claims beside ours, in one folder.
 
 ``paper=all`` writes the report of every paper, ``paper=ours`` the comparisons that no paper makes.
-``results_dir=<folder>`` reads other rows, ``out=<folder>`` writes elsewhere than ``<results_dir>/reports``. At
-``scale=mini`` the testbed stands for the papers' models; at ``scale=full`` nothing is replaced.
+``results_dir=<folder>`` reads other rows, ``out=<folder>`` writes elsewhere than ``<results_dir>/reports``. Our models
+that have rows stand side by side: SmolLM2-135M (``scale=small``) and the testbed (``scale=mini``); ``scale=`` shows one
+of them. At ``scale=full`` nothing is replaced.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class ReportSettings:
     """``out``: the folder to write to, ``<results_dir>/reports`` where it is empty."""
 
     paper: str = ""
-    scale: str = "mini"
+    scale: str = ""
     results_dir: str = "results"
     out: str = ""
 
@@ -36,7 +37,7 @@ def main(words: Sequence[str]) -> None:
     if not given.paper:
         raise UserError(f"Say which paper the report is of: paper={PAPERS[0]}, or paper=all for every one.")
     check_choice("paper", given.paper, (*PAPERS, OURS_PAGE, "all"))
-    scale: Scale = check_choice("scale", given.scale, get_args(Scale))
+    scale: Scale | None = check_choice("scale", given.scale, get_args(Scale)) if given.scale else None
     results = check_results_dir(given.results_dir)
     asked = [*PAPERS, OURS_PAGE] if given.paper == "all" else [given.paper]
     out = Path(given.out) if given.out else results / "reports"

@@ -7,12 +7,15 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from omegaconf import DictConfig, OmegaConf
 from rich.markup import escape
 
+from harness.config.cell import USER_ERRORS, Cell
 from harness.config.compose import checked_config
+from harness.config.experiments import CONF
 from harness.console import say
 from harness.errors import MissingInputError, UserError
 from harness.integrations.loggers import logger_of
@@ -24,6 +27,8 @@ from harness.runner.plan import RunResult
 from harness.runner.sweep import run_sweep
 
 CHOSEN_BY_SCALE = re.compile(r"\+*(scale|model(\.\w+)*|data|task\.data)=")  # settings that scale=mini makes
+CHOSEN_BY_MODEL = re.compile(r"\+*(scale|model(\.\w+)*)=")
+SMALL_MODEL = "smollm2-135m"  # what runs on any machine once it is fetched
 
 
 def sweep(configs: Sequence[DictConfig]) -> None:
@@ -37,7 +42,7 @@ def sweep(configs: Sequence[DictConfig]) -> None:
     try:
         done = run_sweep(configs, logger)
     except MissingInputError as error:
-        raise UserError(f"{error}\n{_runs_now(sys.argv[1:])}") from error
+        raise UserError(f"{error}\n{_runs_now(sys.argv[1:], configs)}") from error
     rows = done.finished.rows()
     if configs[0].summary:
         _report(rows, name, results_dir, done.notes)
@@ -47,11 +52,30 @@ def sweep(configs: Sequence[DictConfig]) -> None:
         raise UserError(" ".join(problems))
 
 
-def _runs_now(words: Sequence[str]) -> str:
-    """The same command on what every installation has."""
-    kept = [word for word in words if not CHOSEN_BY_SCALE.match(word)]
-    command = shlex.join(["python", "-m", "harness", *kept, "scale=mini"])
-    return f"What runs now, on synthetic rows and the shipped model, as a test of the path: {command}"
+def _runs_now(words: Sequence[str], configs: Sequence[DictConfig]) -> str:
+    """The same command on what is here: a small real model where there is data for it, else what is installed."""
+    here = _tasks_with_data(configs)
+    if not here:
+        kept = [word for word in words if not CHOSEN_BY_SCALE.match(word)]
+        command = shlex.join(["python", "-m", "harness", *kept, "scale=mini"])
+        return f"What runs now, on synthetic rows and the shipped model, as a test of the path: {command}"
+    kept = [word for word in words if not CHOSEN_BY_MODEL.match(word)]
+    command = shlex.join(["python", "-m", "harness", *kept, f"model={SMALL_MODEL}"])
+    small: Any = OmegaConf.load(CONF / "model" / f"{SMALL_MODEL}.yaml")
+    when = "now" if Path(small.path).is_dir() else f"after '{small.fetch}' (98 MB)"
+    tasks = ", ".join(here[:3]) + (f" and {len(here) - 3} more" if len(here) > 3 else "")
+    return f"What runs {when}, on a small pretrained model and the data that is here ({tasks}): {command}"
+
+
+def _tasks_with_data(configs: Sequence[DictConfig]) -> list[str]:
+    """Labels of the tasks whose data is on this machine."""
+    found: dict[str, None] = {}
+    for config in configs:
+        try:
+            found[Cell.parse(checked_config(config)).task.label] = None
+        except USER_ERRORS:
+            continue
+    return list(found)
 
 
 def _report(rows: pd.DataFrame, name: str, results_dir: Path, notes: Sequence[str]) -> None:

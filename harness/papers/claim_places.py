@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from harness.papers.claim_ledger import Claim
 from harness.papers.claim_verdicts import Verdict
 
 
 @dataclass(frozen=True)
-class ItemClaims:
-    """The claims of one item. ``elsewhere``: (verdict, name of the item where the claim stands in full)."""
+class ClaimAcross:
+    """A claim and its verdict on each model that was measured: (name of the model, verdict)."""
 
-    own: tuple[Verdict, ...] = ()
-    elsewhere: tuple[tuple[Verdict, str], ...] = ()
+    claim: Claim
+    found: tuple[tuple[str, Verdict], ...]
+
+
+@dataclass(frozen=True)
+class ItemClaims:
+    """The claims of one item. ``elsewhere``: (claim, name of the item where it stands in full)."""
+
+    own: tuple[ClaimAcross, ...] = ()
+    elsewhere: tuple[tuple[ClaimAcross, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -21,17 +30,25 @@ class ClaimPlaces:
     """``without_item``: claims that rest on no item of the page."""
 
     by_item: Mapping[str, ItemClaims] = field(default_factory=dict)
-    without_item: tuple[Verdict, ...] = ()
+    without_item: tuple[ClaimAcross, ...] = ()
 
     def at(self, item: str) -> ItemClaims:
         """The claims of an item, by its name; none for an item that no claim rests on."""
         return self.by_item.get(item, ItemClaims())
 
 
-def place_claims(found: Sequence[Verdict], items: Sequence[str]) -> ClaimPlaces:
+def claims_across(by_model: Sequence[tuple[str, Sequence[Verdict]]]) -> list[ClaimAcross]:
+    """The claims of one paper with their verdicts on several models; each model has one verdict on every claim."""
+    return [
+        ClaimAcross(of_claim[0].claim, tuple(zip((name for name, _ in by_model), of_claim, strict=True)))
+        for of_claim in zip(*(found for _, found in by_model), strict=True)
+    ]
+
+
+def place_claims(found: Sequence[ClaimAcross], items: Sequence[str]) -> ClaimPlaces:
     """Each claim in full at the first of its items, in the order of ``items``: names, the measured ones first."""
-    own: dict[str, list[Verdict]] = {name: [] for name in items}
-    elsewhere: dict[str, list[tuple[Verdict, str]]] = {name: [] for name in items}
+    own: dict[str, list[ClaimAcross]] = {name: [] for name in items}
+    elsewhere: dict[str, list[tuple[ClaimAcross, str]]] = {name: [] for name in items}
     without = []
     for each in found:
         named = [name for name in items if name in each.claim.items]

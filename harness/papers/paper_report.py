@@ -10,40 +10,57 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+import pandas as pd
+
 from harness.atomic_files import write_atomically
 from harness.config.identity import hash_data
 from harness.config.source_code import ROOT
 from harness.papers.cell_index import CellIndex
 from harness.papers.claim_verdicts import Verdict
-from harness.papers.paper_page import PaperPage, build_page, render_ledger, render_page
-from harness.papers.published import PAPER_TITLES, Scale
+from harness.papers.paper_page import (
+    PaperPage,
+    ScaleResults,
+    build_page,
+    render_ledger,
+    render_page,
+    rows_of_paper,
+)
+from harness.papers.published import OF_OUR_MODELS, PAPER_TITLES, PAPERS, Scale, model_of
 from harness.papers.report_items import ReportData, ReportItem
 from harness.papers.table_formats import csv_of_numbers, csv_of_table, latex, markdown
 from harness.store.loading import load_rows, rows_fingerprint
 
 VERDICT_COLUMNS = (
-    "claim", "text", "outcome", "lean", "estimate", "low", "high", "p_holm", "samples", "needed", "same_as", "items",
-    "printed", "sentence", "reason",
+    "claim", "scale", "model", "text", "outcome", "lean", "estimate", "low", "high", "p_holm", "samples", "needed",
+    "same_as", "items", "printed", "sentence", "reason",
 )  # fmt: skip
 
 
-def write_reports(papers: Sequence[str], results: Path, scale: Scale, out: Path) -> Iterator[tuple[Path, bool]]:
+def write_reports(papers: Sequence[str], results: Path, scale: Scale | None, out: Path) -> Iterator[tuple[Path, bool]]:
     """Write ``<out>/<paper>/`` for each of these papers from the rows under ``results``.
+
+    Without a ``scale`` every one of our models that has rows of the paper stands beside the others.
 
     Yields each page's path, and whether it was written: a report whose rows, diagnostics, efficiency rows, sources and
     libraries have not changed would come out the same, and is left as it is.
     """
-    fingerprint = report_fingerprint(results, scale)
+    fingerprint = report_fingerprint(results, scale or "our models")
 
     @cache
-    def data() -> ReportData:
+    def data(scale: Scale) -> ReportData:
+        rows, index = loaded()
+        return ReportData(results, rows, index, scale)
+
+    @cache
+    def loaded() -> tuple[pd.DataFrame, CellIndex]:
         rows = load_rows(results)
-        return ReportData(results, rows, CellIndex(rows), scale)
+        return rows, CellIndex(rows)
 
     for paper in papers:
         stale = not is_fresh(out / paper, fingerprint)
         if stale:
-            write_report_folder(build_page(paper, data()), out / paper)
+            shown = [data(scale)] if scale else _measured(paper, [data(each) for each in OF_OUR_MODELS])
+            write_report_folder(build_page(paper, shown), out / paper)
             store_fingerprint(out / paper, fingerprint)
         yield out / paper / "index.html", stale
 
@@ -51,21 +68,32 @@ def write_reports(papers: Sequence[str], results: Path, scale: Scale, out: Path)
 def write_report_folder(page: PaperPage, folder: Path) -> Path:
     """Write ``folder`` and return the page's path. Files of an earlier report that this one lacks are removed."""
     files: dict[str, bytes] = {"index.html": render_page(page).encode()}
-    for entry in page.entries:
-        files |= _item_files(entry, page)
-    if page.verdicts:
+    for part in page.parts:
+        for entry in part.entries:
+            files |= {f"{part.scale}/{name}": content for name, content in _item_files(entry, part).items()}
+    if page.claims:
         files["claims.html"] = render_ledger(page).encode()
         files["verdicts.csv"] = _verdicts_csv(page).encode()
-    folder.mkdir(parents=True, exist_ok=True)
+    for scale in ("", *(part.scale for part in page.parts)):
+        (folder / scale).mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         write_atomically(folder / name, content)
-    for left in sorted(folder.glob("*_*.*")):
-        if left.name not in files and left.suffix in (".md", ".tex", ".csv", ".svg", ".png"):
+    for left in sorted(folder.rglob("*_*.*")):
+        if left.relative_to(folder).as_posix() not in files and left.suffix in (".md", ".tex", ".csv", ".svg", ".png"):
             left.unlink()
     return folder / "index.html"
 
 
-def _item_files(entry: ReportItem, page: PaperPage) -> Mapping[str, bytes]:
+def _measured(paper: str, found: Sequence[ReportData]) -> Sequence[ReportData]:
+    """Those with rows of the paper, or the last one where none has any. Our own page is of all rows together."""
+    if paper not in PAPERS:
+        return found[-1:]
+    return [
+        data for data in found if model_of(data.scale) in set(rows_of_paper(paper, data).get("model", ()))
+    ] or found[-1:]
+
+
+def _item_files(entry: ReportItem, page: ScaleResults) -> Mapping[str, bytes]:
     out: dict[str, bytes] = {}
     title = f"{PAPER_TITLES.get(entry.paper, entry.paper)} {entry.name}"
     if entry.table is not None:
@@ -89,17 +117,19 @@ def _verdicts_csv(page: PaperPage) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(VERDICT_COLUMNS)
-    for each in page.verdicts:
-        writer.writerow(_verdict_line(each))
+    for part in page.parts:
+        for each in part.verdicts:
+            writer.writerow(_verdict_line(each, part))
     return buffer.getvalue()
 
 
-def _verdict_line(each: Verdict) -> tuple[object, ...]:
+def _verdict_line(each: Verdict, part: ScaleResults) -> tuple[object, ...]:
     claim = each.claim
     # Processors add up in different orders: the last digits are theirs, and the same rows must give the same file.
     numbers = (format(number, ".6g") for number in (each.estimate, *each.interval, each.p))
     return (
-        claim.id, claim.text, each.outcome, each.lean, *numbers, each.n, each.needed_samples or "", each.same_as,
+        claim.id, part.scale, part.model, claim.text, each.outcome, each.lean, *numbers, each.n,
+        each.needed_samples or "", each.same_as,
         "; ".join(claim.items), claim.evidence, each.sentence, each.reason,
     )  # fmt: skip
 

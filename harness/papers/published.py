@@ -127,6 +127,7 @@ def paper_items(paper: str | None = None) -> pd.DataFrame:
 # A scale: the papers' own setting, or that of one of our models on two cores, which stands for those of the papers.
 Scale = Literal["mini", "small", "full"]
 FULL: Scale = "full"
+OF_OUR_MODELS: tuple[Scale, ...] = ("small", "mini")  # a pretrained model first, then the one that we trained
 
 
 @cache

@@ -48,9 +48,14 @@ class ReportItem:
         return experiment_name(self.name)
 
     @property
+    def has_rows(self) -> bool:
+        """Whether there is a number or a figure of our rows or diagnostics."""
+        return bool(self.drawing or (self.table and self.table.has_ours))
+
+    @property
     def has_content(self) -> bool:
         """Whether there is a number, a figure or a formula to show; a printed table without ours is none."""
-        return bool(self.drawing or self.measured or self.formulas or (self.table and self.table.has_ours))
+        return bool(self.has_rows or self.measured or self.formulas)
 
 
 @dataclass(frozen=True)

@@ -17,19 +17,31 @@ HINDSIGHT_AT_MOST = 4 * 2**30  # bytes for one row of an oracle
 
 @dataclass(frozen=True)
 class UnsupportedCell:
-    """A cell that is not run, by the name of its policy (``what``), and the reason as a sentence."""
+    """A cell that is not run, by the name of its policy (``what``), and the reason as a sentence.
+
+    ``data_set``: the one that it lacks, where others of its group may be there.
+    """
 
     what: str
     reason: str
     lacks_data: bool = False
+    data_set: str = ""
 
 
 def explain_unsupported(cells: Iterable[UnsupportedCell], opening: str) -> list[str]:
-    """One line for each reason, with the policies that it applies to."""
+    """One line for each reason, with the policies that it applies to; one for all data sets that are not there."""
     by_reason: dict[str, dict[str, None]] = {}
+    lacking: dict[str, str] = {}
     for cell in cells:
-        by_reason.setdefault(cell.reason, {})[cell.what] = None
-    return [f"{opening} {', '.join(names)}. {reason}" for reason, names in by_reason.items()]
+        if cell.data_set:
+            lacking.setdefault(cell.data_set, cell.reason)
+        else:
+            by_reason.setdefault(cell.reason, {})[cell.what] = None
+    lines = [f"{opening} {', '.join(names)}. {reason}" for reason, names in by_reason.items()]
+    if lacking:
+        first = next(iter(lacking.values()))
+        lines.append(f"{opening} all on {', '.join(lacking)}. {first}" if len(lacking) > 1 else f"{opening} {first}")
+    return lines
 
 
 def reason_against_cell(cell: Cell, prompts: Prompts) -> str:

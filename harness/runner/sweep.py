@@ -173,7 +173,8 @@ def parse_cells(configs: Sequence[DictConfig], prompts: Prompts) -> tuple[list[R
             parsed.append(RequestedCell(plain, Cell.parse(plain)))
         except (CellError, TaskError) as error:
             name = str(plain["policy"].get("name"))
-            unsupported.append(UnsupportedCell(name, str(error), isinstance(error, MissingDataError)))
+            data_set = error.data_set if isinstance(error, MissingDataError) else ""
+            unsupported.append(UnsupportedCell(name, str(error), isinstance(error, MissingDataError), data_set))
     by_id = {each.cell.id: each for each in reversed(parsed)}
     requested: list[RequestedCell] = []
     unique = unique_cells(each.cell for each in parsed)

@@ -106,11 +106,13 @@ def _found(entry: DataSet, where: str) -> tuple[TableKind, Path]:
         whole = entry.from_archive and not (FETCHED / entry.group).is_dir()
         raise MissingDataError(
             f"The data set {entry.group if whole else entry.name} is not on this machine: fetch it with "
-            f"'{entry.fetch_command}', or try the path on a few synthetic rows with data=fixture."
+            f"'{entry.fetch_command}', or try the path on a few synthetic rows with data=fixture.",
+            "" if whole else entry.name,
         )
     raise MissingDataError(
         f"The folder {where} does not hold the data set {entry.name} ({file_names(entry)}): give another folder, or "
-        f"fetch it with '{entry.fetch_command}'."
+        f"fetch it with '{entry.fetch_command}'.",
+        entry.name,
     )
 
 
