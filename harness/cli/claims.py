@@ -87,7 +87,8 @@ def _show(paper: str, by_model: Sequence[tuple[str, Sequence[Verdict]]]) -> None
     """The claims of one paper: (name of a model, its verdict on each)."""
     for model, found in by_model:
         counts = count_claims(found)
-        say(f"{paper}{_on(model, by_model)}: {', '.join(f'{count} {outcome}' for outcome, count in counts.by_outcome.items())}")
+        each = ", ".join(f"{count} {outcome}" for outcome, count in counts.by_outcome.items())
+        say(f"{paper}{_on(model, by_model)}: {each}")
         say(counts.sentence)
     table = Table(show_lines=True)
     for column, share in (("claim", 3), ("verdict", 2), ("what was found", 5)):

@@ -1,7 +1,7 @@
 """``python -m harness site``: the results site, a folder of pages that opens without a network.
 
-``results_dir=<folder>`` reads other rows, ``out=<folder>`` writes elsewhere than ``<results_dir>/site``. ``scale=full``
-tests the papers' claims at the papers' own models and budgets.
+``results_dir=<folder>`` reads other rows, ``out=<folder>`` writes elsewhere than ``<results_dir>/site``. Claims are
+tested on each of our models that has rows; ``scale=full`` tests them at the papers' own models and budgets.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class SiteSettings:
 
     results_dir: str = "results"
     out: str = ""
-    scale: str = "mini"
+    scale: str = ""
 
 
 def main(words: Sequence[str]) -> None:
     """Build and say where it is. Raises `UserError` for an unknown setting, scale or folder."""
     given = parse(SiteSettings, words, "site", __doc__)
-    scale: Scale = check_choice("scale", given.scale, get_args(Scale))
+    scale: Scale | None = check_choice("scale", given.scale, get_args(Scale)) if given.scale else None
     results_dir = check_results_dir(given.results_dir)
     out = Path(given.out) if given.out else results_dir / "site"
     pages = build(results_dir, out, scale)

@@ -6,13 +6,14 @@ import json
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jinja2
 from markupsafe import Markup
 
 from harness.atomic_files import write_atomically
 from harness.errors import UserError
+from harness.papers.claim_verdicts import Outcome
 from harness.papers.published import PAPERS, Scale
 from harness.report.looks import Look
 from harness.report.quality_plot import swatch
@@ -30,11 +31,11 @@ SCRIPTS = ("table.js", "viewer.js")
 PAGES = ("cells", "survivors", "reports")  # folders that are made anew
 
 
-def build(results_dir: Path, to: Path, scale: Scale) -> int:
+def build(results_dir: Path, to: Path, scale: Scale | None) -> int:
     """Write the site of a results folder to ``to`` and return its number of pages.
 
-    ``scale``: how claims are read (`harness.papers.claim_verdicts`). Raises `UserError` where there are no rows, or
-    where no honest table can be made of them.
+    ``scale``: how claims are read (`harness.papers.claim_verdicts`); None for each of our models with rows. Raises
+    `UserError` where there are no rows, or where no honest table can be made of them.
     """
     rows = load_rows(results_dir)
     if rows.empty:
@@ -53,6 +54,8 @@ def build(results_dir: Path, to: Path, scale: Scale) -> int:
         "index.html",
         headline=headline(contents.rows, contents.labels.values()),
         broken=invalid_table(contents.broken, contents.labels),
+        models=list(outcomes),
+        outcomes=get_args(Outcome),
         papers=_paper_lines(contents, verdict_counts(outcomes), reports),
         others=[each for each in reports if each.parts[0] not in PAPERS],
         sources=sources(contents.rows),
@@ -60,7 +63,7 @@ def build(results_dir: Path, to: Path, scale: Scale) -> int:
     )
     site.page("leaderboard.html", table=table_pages.leaderboard_page(contents), keys=site.keys())
     site.page("ledger.html", table=table_pages.ledger_page(contents), keys=site.keys())
-    site.page("claims.html", table=claims_page(outcomes), scale=scale)
+    site.page("claims.html", table=claims_page(outcomes), models=[each for each in outcomes if each])
     for page in cell_pages.cell_pages(contents, descriptions):
         shown_in = [each for each in samples if page.cell_id in {run.cell_id for run in each.runs}]
         site.page(f"cells/{page.cell_id}.html", "cell.html", cell=page, shown_in=shown_in)
@@ -121,9 +124,9 @@ def _copy_reports(reports: Path, to: Path) -> list[Path]:
 
 
 def _paper_lines(
-    contents: SiteContents, counts: Mapping[str, Mapping[str, int]], reports: list[Path]
-) -> list[tuple[str, int, Mapping[str, int], str]]:
-    """By paper: how many of the cells are its own, its claims by verdict, and its report where one was built."""
+    contents: SiteContents, counts: Mapping[str, Mapping[str, Mapping[str, int]]], reports: list[Path]
+) -> list[tuple[str, int, Mapping[str, Mapping[str, int]], str]]:
+    """By paper: how many cells are its own, its claims by model and verdict, and its report where one was built."""
     return [
         (
             paper,

@@ -12,7 +12,7 @@ import pandas as pd
 from harness.papers.cell_index import CellIndex
 from harness.papers.claim_ledger import claims as claims_of
 from harness.papers.claim_verdicts import Outcome, Verdict, verdicts
-from harness.papers.published import PAPERS, Scale
+from harness.papers.published import OF_OUR_MODELS, PAPERS, Scale, model_of
 from harness.report.labels import NLL, context_title, metric_title, ordered_budgets, ordered_policies
 from harness.report.ledger_table import bytes_text
 from harness.report.looks import BASELINES
@@ -234,39 +234,58 @@ TONES = {"reproduced": "better", "not reproduced": "worse", "inconclusive": "ope
 VerdictsByPaper = Mapping[str, Sequence[Verdict]]
 
 
-def all_verdicts(rows: pd.DataFrame, scale: Scale) -> VerdictsByPaper:
-    """The verdict on every claim of every paper."""
+def all_verdicts(rows: pd.DataFrame, scale: Scale | None) -> Mapping[str, VerdictsByPaper]:
+    """By model, which is empty for the papers' own: the verdict on every claim of every paper.
+
+    Without a scale those of our models that have rows, or of the testbed where none has.
+    """
     index = CellIndex(rows)
-    return {paper: verdicts(claims_of(paper), index, scale) for paper in PAPERS}
+    scales = [scale] if scale else [each for each in OF_OUR_MODELS if model_of(each) in index.models] or ["mini"]
+    return {model_of(each): {paper: verdicts(claims_of(paper), index, each) for paper in PAPERS} for each in scales}
 
 
-def verdict_counts(outcomes: VerdictsByPaper) -> dict[str, dict[str, int]]:
-    """By paper: how many claims have which verdict, in the order of `Outcome`."""
-    counts = {paper: Counter(each.outcome for each in of_paper) for paper, of_paper in outcomes.items()}
-    return {paper: {outcome: count[outcome] for outcome in get_args(Outcome)} for paper, count in counts.items()}
+def verdict_counts(outcomes: Mapping[str, VerdictsByPaper]) -> dict[str, dict[str, dict[str, int]]]:
+    """By paper and model: how many claims have which verdict, in the order of `Outcome`."""
+    counts = {
+        paper: {model: Counter(each.outcome for each in of_model[paper]) for model, of_model in outcomes.items()}
+        for paper in PAPERS
+    }
+    return {
+        paper: {model: {outcome: count[outcome] for outcome in get_args(Outcome)} for model, count in of_paper.items()}
+        for paper, of_paper in counts.items()
+    }
 
 
-def claims_page(outcomes: VerdictsByPaper) -> SortableTable:
-    """One line per claim."""
-    lines = [_claim_line(each) for of_paper in outcomes.values() for each in of_paper]
-    titles = {"paper": "paper", "verdict": "verdict", "kind": "kind of claim"}
+def claims_page(outcomes: Mapping[str, VerdictsByPaper]) -> SortableTable:
+    """One line per claim and model, those of one claim below each other."""
+    lines = [
+        _claim_line(each, model)
+        for paper in PAPERS
+        for of_claim in zip(*(of_model[paper] for of_model in outcomes.values()), strict=True)
+        for model, each in zip(outcomes, of_claim, strict=True)
+    ]
+    titles = {"paper": "paper", "model": "model", "verdict": "verdict", "kind": "kind of claim"}
     return SortableTable(
         "claims", "claims", CLAIM_COLUMNS, lines, filters_of(lines, titles, {"verdict": get_args(Outcome)})
     )
 
 
-def _claim_line(each: Verdict) -> TableLine:
+def _claim_line(each: Verdict, model: str) -> TableLine:
     claim = each.claim
     entries = [
         TableCell(claim.id, small=claim.paper),
         TableCell(claim.text, small=claim.source),
-        TableCell(each.outcome, str(list(get_args(Outcome)).index(each.outcome)), tone=TONES[each.outcome]),
+        TableCell(
+            each.outcome, str(list(get_args(Outcome)).index(each.outcome)), small=model, tone=TONES[each.outcome]
+        ),
         number_cell(each.estimate, *_estimate_texts(each)),
         number_cell(each.n or None, f"{each.n:,}" if each.n else "–"),
         number_cell(each.needed_samples, f"{each.needed_samples:,}" if each.needed_samples else "–"),
         TableCell(each.reason),
     ]
-    return TableLine(entries, {"paper": [claim.paper], "verdict": [each.outcome], "kind": [claim.kind]})
+    return TableLine(
+        entries, {"paper": [claim.paper], "model": [model], "verdict": [each.outcome], "kind": [claim.kind]}
+    )
 
 
 def _estimate_texts(each: Verdict) -> tuple[str, str]:

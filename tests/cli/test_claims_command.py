@@ -64,7 +64,7 @@ def test_verdicts_come_from_the_rows_of_the_folder(shown, tmp_path):
     code, text = shown("paper=keydiff", f"results_dir={tmp_path}")
     assert code == 0
     assert "keydiff: 2 reproduced, 0 not reproduced, 0 inconclusive, 0 no contrast, 23 not comparable" in text
-    assert "the testbed stands in for the papers' models" in text
+    assert "testbed (scale=mini) stands in for the papers' models" in text
     assert "Holds here: keydiff at 25% > sink at 25%" in text
     _, at_full_scale = shown("paper=keydiff", f"results_dir={tmp_path}", "scale=full")
     assert "keydiff: 1 reproduced" in at_full_scale  # what is computed holds without rows
@@ -77,7 +77,7 @@ def test_verdicts_come_from_the_rows_of_the_folder(shown, tmp_path):
         (["paper=keydif"], "There is no paper called 'keydif'. Did you mean keydiff?"),
         (["papr=keydiff"], "There is no setting 'papr'. Did you mean paper?"),
         (["keydiff"], "'keydiff' is not a setting: write key=value, for example paper="),
-        (["scale=big"], "There is no scale called 'big'. Known: full, mini."),
+        (["scale=big"], "There is no scale called 'big'. Known: full, mini, small."),
         (["results_dir=/does/not/exist"], "There is no folder /does/not/exist"),
     ],
 )

@@ -1,9 +1,10 @@
-"""Experiments of the five papers: every item composes at both scales, and all of a paper is the union of its items."""
+"""Experiments of the five papers: every item composes at every scale, and all of a paper is the union of its items."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
+from typing import get_args
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -14,7 +15,8 @@ from harness.config.cell import Cell
 from harness.config.experiments import CONF, option_names
 from harness.config.policy_config import preset
 from harness.errors import UserError
-from harness.papers.published import PAPERS, paper_items
+from harness.papers.figures.figure_cells import task_label
+from harness.papers.published import PAPERS, Scale, name_map, paper_items, proxy_task
 from harness.runner.plan import unique_cells
 
 ITEMS = [name for name in option_names("exp") if name.partition("/")[0] in PAPERS and not name.endswith("/all")]
@@ -64,7 +66,7 @@ def test_every_item_opens_with_paper_expectation_and_hardware(name):
     text = (CONF / "exp" / f"{name}.yaml").read_text()
     for heading in ("Paper", "Expected", "Hardware"):
         assert re.search(rf"^# {heading}: +\S", text, re.MULTILINE), heading
-    for scale in ("full", "mini"):
+    for scale in get_args(Scale):
         assert listed(name, scale) or re.search("no cells", text)
 
 
@@ -87,10 +89,13 @@ def test_at_mini_every_item_has_the_samples_that_were_planned_for_it(paper):
         assert not planned.rules[name] or max(found) > planned.fewest
 
 
-def test_every_rule_of_the_planned_samples_is_about_some_cell():
+@pytest.mark.parametrize("scale", ["mini", "small"])
+def test_every_rule_of_the_planned_samples_is_about_some_cell(scale):
     """A name that no grid has would be a rule that nobody notices."""
-    for name, rules in experiments.planned_samples()["mini"].rules.items():
-        points = experiments.grid_points(OmegaConf.to_container(composed(f"+exp={name}").grids), "mini")
+    planned = experiments.planned_samples()
+    assert set(planned["mini"].rules) == set(planned["small"].rules)
+    for name, rules in planned[scale].rules.items():
+        points = experiments.grid_points(OmegaConf.to_container(composed(f"+exp={name}").grids), scale)
         for rule in rules:
             assert set(rule.tasks) <= {str(point["task"]) for point in points}, (name, rule)
             assert any(rule.holds_for(point) for point in points), (name, rule)
@@ -113,11 +118,40 @@ def test_at_full_scale_every_cell_has_all_samples_of_its_task(paper):
     assert not any("limit" in point for point in experiments.limited_points(grids, "full"))
 
 
+def points_of(name, scale):
+    grids = OmegaConf.to_container(composed(f"+exp={name}").grids)
+    return experiments.grid_points(grids, scale) if grids[name][scale] else []
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_at_small_every_item_is_that_of_mini_on_smollm2_in_the_papers_blocks(name):
+    """The same methods and shares on the pretrained model, but for head profiles: those are the testbed's."""
+    small, mini = points_of(name, "small"), points_of(name, "mini")
+    ran, wanted = (
+        {(point.get("policy.name", point["policy"]), point["budget"], point["prompt"]) for point in points}
+        for points in (small, mini)
+    )
+    assert ran == {each for each in wanted if not each[0].startswith("headkv")}
+    assert not any("mini" in point["task"] for point in small)
+    assert {point["block_size"] for point in small if point["prompt"] == "blocked"} <= {32, 64, 128, 256}
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_task_at_small_stands_for_one_of_the_papers_or_is_its_own(paper):
+    """A task that nothing asks for would be run and shown nowhere."""
+    names = name_map()["tasks"]
+    asked = {label for own in (names["any"], names.get(paper, {})) for labels in own.values() for label in labels or ()}
+    for name in items_with_cells(paper, "small"):
+        run = {task_label(str(point["task"])) for point in points_of(name, "small")}
+        assert run <= {proxy_task(label, run, "small", paper) for label in asked}, name
+
+
 @pytest.mark.parametrize("name", [*ITEMS, *(name for name in option_names("exp") if name.startswith("ours/"))])
-def test_at_mini_every_setting_has_its_random_line(name):
+@pytest.mark.parametrize("scale", ["mini", "small"])
+def test_every_setting_has_its_random_line(name, scale):
     """What a method scores says nothing where keeping tokens at random scores more."""
-    if not name.endswith("/all") and listed(name, "mini"):
-        for grid in listed(name, "mini"):
+    if not name.endswith("/all") and listed(name, scale):
+        for grid in listed(name, scale):
             assert "random" in grid.get("references", ["random"])
 
 

@@ -61,7 +61,8 @@ def small(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in files}
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +82,7 @@ def written(tmp_path_factory) -> dict[str, Path]:
 
 def test_a_second_run_writes_the_same_bytes(written):
     first = files_of(written["once"])
-    assert {"index.html", "table_1.md", "table_1.tex", "table_1.csv", "verdicts.csv"} <= set(first)
+    assert {"index.html", "mini/table_1.md", "mini/table_1.tex", "mini/table_1.csv", "verdicts.csv"} <= set(first)
     assert files_of(written["again"]) == first
 
 
@@ -95,10 +96,10 @@ def test_verdicts_do_not_print_the_digits_in_which_processors_differ(written):
 def test_a_report_is_written_again_only_where_it_would_come_out_otherwise(written, report, tmp_path):
     rows, out = written["once"].parents[1], tmp_path / "keydiff"
     shutil.copytree(written["once"], out)
-    before = {file: file.stat().st_mtime_ns for file in out.iterdir()}
+    before = {file: file.stat().st_mtime_ns for file in out.rglob("*")}
     code, said = report("paper=keydiff", f"results_dir={rows / 'rows'}", f"out={tmp_path}")
     assert (code, said.count("as it was")) == (0, 1)
-    assert {file: file.stat().st_mtime_ns for file in out.iterdir()} == before
+    assert {file: file.stat().st_mtime_ns for file in out.rglob("*")} == before
     code, said = report("paper=keydiff", f"results_dir={rows / 'other'}", f"out={tmp_path}")
     assert (code, said.count("as it was")) == (0, 0)
     assert files_of(out) == files_of(written["changed"])
@@ -127,9 +128,9 @@ def test_one_row_changes_what_depends_on_it_and_nothing_else(written):
     before, after = files_of(written["once"]), files_of(written["changed"])
     different = {name for name in before if before[name] != after[name]}
     # The cell is one of Tables 1, 2, 3, 8, 9, 10 and 11 too; not of the one-shot Table 7, nor of lengths.
-    assert {"table_1_places.csv", "table_10_places.csv"} <= different
-    assert not {"table_5_places.csv", "table_6_places.csv", "table_7_places.csv"} & different
-    old, new = (pd.read_csv(written[name] / "table_1_places.csv", dtype=str) for name in ("once", "changed"))
+    assert {"mini/table_1_places.csv", "mini/table_10_places.csv"} <= different
+    assert not {f"mini/table_{number}_places.csv" for number in (5, 6, 7)} & different
+    old, new = (pd.read_csv(written[name] / "mini" / "table_1_places.csv", dtype=str) for name in ("once", "changed"))
     lines = (old[["ours", "low", "high"]].fillna("") != new[["ours", "low", "high"]].fillna("")).any(axis=1)
     assert set(old.loc[lines, "task"]) == {"narrativeqa", "qasper", "multifieldqa_en", "longbench_avg"}
     assert set(old.loc[lines, "method"]) == {"keydiff"}

@@ -1,4 +1,4 @@
-"""At scale=mini the testbed's tasks, shares, blocks and metrics are proxies, and are named; at full there are none."""
+"""At our own scales one model, its tasks, shares and blocks are proxies, and are named; at full there are none."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def decided(paper: str, number: str, rows: pd.DataFrame, scale: str = "mini") ->
     return verdict(next(each for each in claims(paper) if each.id == number), rows, scale)
 
 
-def keydiff_rows(task: str, block_size: int, better: str = "keydiff") -> pd.DataFrame:
+def keydiff_rows(task: str, block_size: int, better: str = "keydiff", model: str = "testbed") -> pd.DataFrame:
     methods = ("keydiff", "h2o/keydiff", "tova/keydiff", "sink", "snapkv/keydiff")
     budgets = ("22%", "43%", "65%", "86%")
     values = {(m, b): GOOD if m == better else BAD for m in methods for b in budgets}
-    return rows_of(values, task=task, block_size=block_size)
+    return rows_of(values, task=task, block_size=block_size, model=model)
 
 
 def shares_of(rows: pd.DataFrame, reading: str) -> pd.DataFrame:
@@ -39,6 +39,19 @@ def test_mini_tasks_and_budgets_stand_for_the_papers_and_are_named():
     assert "22% for 2048" in found.reason
     assert "86% for 8192" in found.reason
     assert "blocks of 32 for 128" in found.reason
+
+
+def test_each_scale_reads_its_own_model_and_tasks():
+    """The same rows hold both models, with opposite outcomes: neither scale may see the other's."""
+    testbed = keydiff_rows("longbench_mini/single_doc_qa", 32, better="sink")
+    smollm2 = keydiff_rows("ruler/niah_multikey_1", 128, model="smollm2-135m")
+    for order in ([testbed, smollm2], [smollm2, testbed]):
+        rows = pd.concat(order, ignore_index=True)
+        small, mini = (decided("keydiff", "KD-01", rows, scale) for scale in ("small", "mini"))
+        assert (small.outcome, small.models) == ("reproduced", ("smollm2-135m",)), small.reason
+        assert (mini.outcome, mini.models) == ("not reproduced", ("testbed",)), mini.reason
+        assert "the tasks ruler/niah_multikey_1 for longbench/hotpotqa" in small.reason
+        assert "blocks of" not in small.reason  # they are the paper's own there
 
 
 def test_several_tasks_of_a_paper_that_share_a_proxy_count_it_once():
@@ -56,11 +69,12 @@ def test_of_several_block_sizes_the_one_that_stands_for_the_papers_counts():
 
 def test_a_paper_may_have_a_proxy_of_its_own_where_it_was_measured():
     single, code = "longbench_mini/single_doc_qa", "longbench_mini/code"
-    assert proxy_task("longbench/qasper", {single, code}, "kvec") == code
-    assert proxy_task("longbench/qasper", {single}, "kvec") == single
-    assert proxy_task("longbench/qasper", {single, code}, "keydiff") == single
-    assert proxy_task("longbench/qasper", {"longbench/qasper", single, code}, "kvec") == "longbench/qasper"
-    assert proxy_task("longbench/qasper", {"niah"}, "kvec") == ""
+    assert proxy_task("longbench/qasper", {single, code}, "mini", "kvec") == code
+    assert proxy_task("longbench/qasper", {single}, "mini", "kvec") == single
+    assert proxy_task("longbench/qasper", {single, code}, "mini", "keydiff") == single
+    assert proxy_task("longbench/qasper", {"longbench/qasper", single, code}, "mini", "kvec") == "longbench/qasper"
+    assert proxy_task("longbench/qasper", {"niah"}, "mini", "kvec") == ""
+    assert proxy_task("longbench/qasper", {single, code}, "full", "kvec") == ""
 
 
 def test_of_the_dense_cells_of_several_regimes_the_one_with_the_most_samples_counts():
