@@ -52,7 +52,7 @@ def test_carried_data_are_those_of_the_provenance_file():
         assert hashlib.sha256(content).hexdigest() == digest
 
 
-@pytest.mark.parametrize("group", ["gsm8k", "lost_in_the_middle", "wonderwords"])
+@pytest.mark.parametrize("group", ["gsm8k", "lost_in_the_middle", "medqa", "wonderwords"])
 def test_licences_lie_beside_what_is_carried(group):
     assert "MIT License" in (CARRIED / group / "LICENSE").read_text()
 
