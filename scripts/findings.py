@@ -1,4 +1,4 @@
-"""The figures and tables of docs/findings.md, from stored rows: ``python -m scripts.findings``.
+"""The figures and tables of docs/findings.md and docs/smollm2.md, from stored rows: ``python -m scripts.findings``.
 
 Writes ``docs/images/findings_<name>.png`` and prints the tables as Markdown. ``--results <folder>`` reads other rows.
 """
@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from harness.analysis.statistics import Interval, mean_interval
 from harness.console import say
 from harness.papers.cell_index import CellIndex, CellRows
+from harness.papers.dense_gate import dense_gate, short
 from harness.papers.figures.canvas import (
     WIDE,
     FigureSheet,
@@ -27,6 +28,7 @@ from harness.papers.figures.canvas import (
     render_pixels,
     white_page_style,
 )
+from harness.report.labels import NLL
 from harness.report.looks import Look
 from harness.store.loading import load_rows
 
@@ -91,6 +93,23 @@ def markdown(setting: Setting, index: CellIndex, policies: Sequence[str] = POLIC
     return "\n".join(lines)
 
 
+def dense_table(model: str, index: CellIndex) -> str:
+    """Every task with a dense cell of this model: its score beside the task's floor, and whether methods can differ."""
+    lines = ["| task | metric | samples | prompt tokens | dense | floor | gate |", "|---" * 7 + "|"]
+    newest = {cell.task: cell for cell in index.cells if (cell.model, cell.policy) == (model, "dense")}
+    for task, cell in sorted(newest.items()):
+        found, lengths = score(cell), cell.samples["prompt_tokens"]
+        gate = dense_gate(cell, cell.scores[cell.metric], cell.metric)
+        floor, outcome = (
+            ("", "no floor") if cell.metric == NLL else (short(gate.floor), "open" if gate.is_open else "closed")
+        )
+        lines.append(
+            f"| `{task}` | {cell.metric} | {len(cell.samples)} | {lengths.min():,} to {lengths.max():,} | "
+            f"{text_of(found)} | {floor} | {outcome} |"
+        )
+    return "\n".join(lines)
+
+
 def draw(settings: Sequence[Setting], index: CellIndex) -> Sketch:
     """One panel for each setting: score against budget, one line for each policy, dense as a dashed line."""
     style = distinct_looks(POLICIES)
@@ -135,6 +154,7 @@ def main() -> None:
     for setting in (SMOLLM2_BLOCKS, TESTBED_BLOCKS, SMOLLM2_ONE_SHOT, TESTBED_ONE_SHOT, NOVELS):
         say(markdown(setting, index))
         say("")
+    say(dense_table("smollm2-135m", index))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
@@ -90,7 +91,11 @@ def _export(store: Store, options: argparse.Namespace) -> int:
 
 
 def _pack(store: Store, options: argparse.Namespace) -> int:
-    print(pack(load_rows(options.results_dir), Path(options.to) if options.to else options.results_dir))
+    rows = load_rows(options.results_dir)
+    if options.beside:
+        others = load_rows(options.beside)
+        rows = pd.concat([rows, others[~others["cell_id"].isin(rows["cell_id"])]], ignore_index=True)
+    print(pack(rows, Path(options.to) if options.to else options.results_dir))
     return 0
 
 
@@ -142,6 +147,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     exported.add_argument("--stale", action="store_true", help="with cells that newer versions have superseded")
     packing = add("pack", _pack, "write all rows as one file that load_rows and reports read, without runs/")
     packing.add_argument("--to", help="folder for rows.parquet (default: the results dir)")
+    packing.add_argument("--beside", help="another results folder whose cells are packed too, where they are not here")
     verified = add("verify", _verify, "test checksums, schema and duplicates of every part")
     verified.add_argument("--repair", action="store_true", help="put damaged files aside")
     add("rebuild", _rebuild, "make the manifest anew from the parts")

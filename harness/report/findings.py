@@ -13,7 +13,7 @@ from harness.report.labels import NLL, context_title, metric_title
 from harness.report.rows import CONTEXT
 from harness.report.summary import Line
 
-MOST = 6  # cards; a page with more tasks and budgets has them in its tables
+MOST = 8  # cards; a page with more tasks and budgets has them in its tables
 # Families of policies that rank slots by the attention they have received so far.
 BY_ATTENTION = {
     "h2o", "tova", "snapkv", "caote", "fastcaote", "scissorhands", "buzz", "pyramidkv", "ada", "kvec", "headkv",

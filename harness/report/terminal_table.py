@@ -15,15 +15,19 @@ DROPPED = ("peak", "slots kept", "against dense")  # columns of the result table
 
 
 def show_summary(summary: pd.DataFrame) -> None:
-    """The result table: one line per cell and metric, means with 95 % intervals; baselines are dim.
+    """One table for each model, task, metric and regime, a line per cell, means with 95 % intervals; baselines dim.
 
     A narrow console gets fewer columns: they go in the order of `DROPPED`, until the rest fits or none is left to drop.
     """
-    for panel, lines in summary.groupby(["task", "metric", "prompt"], sort=False):
-        task, metric, prompt = map(str, panel)
+    several = summary["model"].nunique() > 1
+    for panel, lines in summary.groupby(["model", "task", "metric", "prompt"], sort=False):
+        model, task, metric, prompt = map(str, panel)
         shown = "perplexity" if metric == "nll" else metric
         columns = fitting_columns(_columns(lines, shown), console.width)
-        table = Table(title=f"{task}: {shown}, prompt {prompt}, 95 % intervals", title_justify="left")
+        table = Table(
+            title=f"{task}{f' on {model}' if several else ''}: {shown}, prompt {prompt}, 95 % intervals",
+            title_justify="left",
+        )
         for number, heading in enumerate(columns):
             table.add_column(heading, justify="left" if number < 2 else "right", no_wrap=number > 0, overflow="fold")
         dim = lines["dense"].astype(bool) | lines["reference"].astype(bool)

@@ -148,6 +148,28 @@ def test_packed_rows_are_the_rows_and_can_be_read_without_their_store(tmp_path, 
         load_rows(tmp_path / "packed")
 
 
+def test_rows_of_another_folder_are_packed_beside_and_give_way_where_both_have_a_cell(tmp_path, capsys):
+    here, (a, b) = opened(tmp_path / "here", description("h2o", git="abc"), description("tova"), wanted=1)
+    here.append(a, [row("1")])
+    here.append(b, [row("1")])
+    there, (same, other) = opened(tmp_path / "there", description("h2o", git="old"), description("sink"), wanted=1)
+    assert same == a
+    there.append(same, [row("1")])
+    there.append(other, [row("1")])
+    words = [
+        "pack",
+        f"results_dir={tmp_path / 'here'}",
+        "--beside",
+        str(tmp_path / "there"),
+        "--to",
+        str(tmp_path / "both"),
+    ]
+    assert main(words) == 0
+    both = load_rows(tmp_path / "both").set_index("cell_id")
+    assert set(both.index) == {a, b, other}
+    assert both.loc[a, "git"] == "abc"
+
+
 def test_export_says_where_there_is_nothing(tmp_path, capsys):
     opened(tmp_path, description())
     assert main(["export", f"results_dir={tmp_path}"]) == 2

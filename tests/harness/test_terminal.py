@@ -112,9 +112,10 @@ def test_without_a_terminal_there_is_a_line_per_stored_batch_at_most(pause, tmp_
 
 def summary(label: str) -> pd.DataFrame:
     line = {
-        "task": "niah", "metric": "string_match", "prompt": "blocked", "label": label, "budget": "25%", "dense": False,
-        "reference": False, "value": 0.5, "low": 0.25, "high": 0.75, "difference": -0.25, "difference_low": -0.5,
-        "difference_high": 0.0, "n": 60, "slots_kept_max": 256.0, "slots_peak": 288.0, "evicted": 40,
+        "model": "testbed", "task": "niah", "metric": "string_match", "prompt": "blocked", "label": label,
+        "budget": "25%", "dense": False, "reference": False, "value": 0.5, "low": 0.25, "high": 0.75,
+        "difference": -0.25, "difference_low": -0.5, "difference_high": 0.0, "n": 60, "slots_kept_max": 256.0,
+        "slots_peak": 288.0, "evicted": 40,
     }  # fmt: skip
     return pd.DataFrame([line, {**line, "label": "dense", "budget": "full", "dense": True}])
 

@@ -92,3 +92,16 @@ def test_the_terminal_names_them_in_full(make: Make, monkeypatch: pytest.MonkeyP
     text = shown.file.getvalue()  # type: ignore[attr-defined]
     places = [text.index(f"│ {label} ") for label in ("dense", *IN_ORDER)]
     assert places == sorted(places)
+
+
+def test_the_terminal_has_a_table_for_each_model(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Perplexities of two models in one table would be compared."""
+    shown = Console(file=io.StringIO(), width=100)
+    monkeypatch.setattr(terminal_table, "console", shown)
+    both = [make(["sink"], ["64"], ["niah"], context={"model": name}) for name in ("small", "large")]
+    rows = pd.concat([each.assign(cell_id=each["model"] + each["cell_id"]) for each in both], ignore_index=True)
+    terminal_table.show_summary(summary_table(rows))
+    text = shown.file.getvalue()  # type: ignore[attr-defined]
+    for name in ("small", "large"):
+        assert f"niah on {name}: exact_match" in text
+    assert text.count("│ sink ") == 2

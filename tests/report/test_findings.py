@@ -76,7 +76,7 @@ def test_nothing_is_said_where_there_is_nothing_to_say(make: Make) -> None:
 
 
 def test_a_page_has_at_most_so_many_cards_and_shows_their_bars(make: Make) -> None:
-    rows = make(["keydiff"], ["64", "128", "256", "300", "320", "340", "360"], ["niah"])
+    rows = make(["keydiff"], ["64", "128", "256", "300", "320", "340", "360", "370", "380"], ["niah"])
     assert len(findings(summary_table(rows))) == MOST
     page = render(rows, "t")
     assert page.count('class="bar"') == MOST
