@@ -89,7 +89,7 @@ def test_no_text_is_smaller_than_11_pixels(gallery):
 @pytest.mark.parametrize("figure", FIGURES, ids=" ".join)
 def test_no_label_is_cut_and_no_legend_lies_over_data(figure, width, rows, store):
     plan = FIGURES[figure]
-    data = load_figure_data(figure[0], plan.rows_of or figure[1], rows, store)
+    data = load_figure_data(figure[0], plan.rows_of or figure[1], rows, store, "mini")
     with white_page_style():
         drawn = plan.draw(data, width).figure
         renderer = FigureCanvasAgg(drawn).get_renderer()
@@ -169,7 +169,7 @@ def test_cells_that_broke_a_promise_are_left_out(gallery, rows, store):
 @pytest.mark.parametrize("figure", AT_FULL_SCALE)
 def test_at_the_papers_own_setting_printed_numbers_are_drawn_with_ours(figure, tmp_path):
     rows = rows_of(keys_of(*figure, "full"), "full")
-    found = draw_figure(*figure, rows, Store(tmp_path / "runs"))
+    found = draw_figure(*figure, rows, Store(tmp_path / "runs"), "full")
     assert found is not None
     assert "scale=mini" not in found.caption
     printed = {

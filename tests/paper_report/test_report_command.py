@@ -194,7 +194,7 @@ def test_the_page_needs_no_network_and_no_link_of_it_is_dead(written):
             ids[file] = other.ids
         assert not place or place in ids[file], target
     assert not re.search(r"""(src|href)=["']https?:|@import|url\(["']?http""", html)
-    assert "This page speaks of the testbed (scale=mini)" in html
+    assert "The testbed (scale=mini): a model of 5 million parameters" in html
     assert all(f'id="{item.lower().replace(" ", "_")}"' in html for item in paper_items("keydiff")["item"])
     assert all(each.id in html for each in claims("keydiff"))
 

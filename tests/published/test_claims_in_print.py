@@ -93,7 +93,7 @@ def test_claims_hold_in_print_as_the_audit_says(paper):
     counted = {}
     for claim in claims(paper):
         if claim.id in IN_PRINT:
-            found = collect_evidence(claim, index, mini=False).results
+            found = collect_evidence(claim, index, "full").results
             counted[claim.id] = (sum(each.estimate > -1e-9 for each in found), len(found))
     assert counted == {name: count for name, count in IN_PRINT.items() if name in counted}
     assert counted
