@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from harness.papers.figures.figure_cells import KEY, figure_cells
+from harness.papers.published import Scale, model_of
 
 SAMPLES = 8
 Scores = Callable[[str, str, str], np.ndarray]  # (policy, task, budget) -> a value for each sample
@@ -67,13 +68,15 @@ def cell_rows(
     )
 
 
-def rows_of(paper: str, item: str, metric: str = "string_match", scores: Scores = drawn_at_random) -> pd.DataFrame:
-    """Rows of an item at scale=mini, with a dense cell for each of its tasks."""
-    asked = figure_cells(paper, item, "mini")
+def rows_of(
+    paper: str, item: str, metric: str = "string_match", scores: Scores = drawn_at_random, scale: Scale = "mini"
+) -> pd.DataFrame:
+    """Rows of an item at a scale of ours, with a dense cell for each of its tasks."""
+    asked = figure_cells(paper, item, scale)
     first = asked.keys[0]
     dense = [("dense", task, "full", "", *first[4:]) for task in asked.values("task")]
     frames = []
     for key in dict.fromkeys([*dense, *asked.keys]):
         policy, task, budget = key[:3]
-        frames.append(cell_rows(key, scores(policy, task, budget), metric))
+        frames.append(cell_rows(key, scores(policy, task, budget), metric, model_of(scale)))
     return pd.concat(frames, ignore_index=True)

@@ -53,7 +53,7 @@ def store_of(rows: pd.DataFrame, folder: Path) -> None:
         store.append(str(cell), part.drop(columns=[*LABELS, "cell_id", "config"]).to_dict("records"))
 
 
-def small(rows: pd.DataFrame) -> pd.DataFrame:
+def thinned(rows: pd.DataFrame) -> pd.DataFrame:
     """Two budgets and three methods of Table 1: enough for a table, its ranks and a verdict."""
     return rows[
         rows["policy"].isin(["dense", "keydiff", "snapkv/keydiff"]) & rows["budget"].isin(["full", "22%", "43%"])
@@ -69,7 +69,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
 def written(tmp_path_factory) -> dict[str, Path]:
     """Reports of the same rows, written twice (``once``, ``again``), and with one row changed (``changed``)."""
     folder = tmp_path_factory.mktemp("reports")
-    rows = small(rows_of("keydiff", "Table 1"))
+    rows = thinned(rows_of("keydiff", "Table 1"))
     store_of(rows, folder / "rows")
     here = (rows["policy"] == "keydiff") & (rows["budget"] == "22%") & (rows["task"] == "longbench_mini/single_doc_qa")
     rows.loc[rows[here].index[0], "value"] = 0.05
@@ -122,6 +122,32 @@ def test_what_a_report_is_made_from_is_rows_diagnostics_costs_and_scale(tmp_path
     (tmp_path / "index.html").touch()
     assert is_fresh(tmp_path, stamps[-1])
     assert not is_fresh(tmp_path, stamps[0])
+
+
+def test_models_that_were_measured_stand_side_by_side(report, tmp_path):
+    """In every table and for every claim; a model without rows of the paper is not there."""
+    both = [thinned(rows_of("keydiff", "Table 1", scale=scale)) for scale in ("mini", "small")]
+    store_of(pd.concat(both, ignore_index=True), tmp_path / "rows")
+    assert report("paper=keydiff", f"results_dir={tmp_path / 'rows'}", f"out={tmp_path / 'out'}")[0] == 0
+    folder = tmp_path / "out" / "keydiff"
+    found = pd.read_csv(folder / "verdicts.csv", dtype=str)
+    assert {tuple(own["model"]) for _, own in found.groupby("claim")} == {("smollm2-135m", "testbed")}
+    assert set(found["claim"]) == {each.id for each in claims("keydiff")}
+    for name in ("table_1", "table_8"):
+        small_table, mini_table = (pd.read_csv(folder / scale / f"{name}_places.csv") for scale in ("small", "mini"))
+        assert small_table["ours"].notna().any()
+        assert mini_table["ours"].notna().any()
+        assert not small_table["ours"].equals(mini_table["ours"])
+    html = (folder / "index.html").read_text()
+    for text in ('<h4 class="model">smollm2-135m</h4>', '<h4 class="model">testbed</h4>'):
+        assert html.count(text) >= 2  # Table 1 and Table 8 at least
+    page = _Places()
+    page.feed(html)
+    assert len(page.ids) == len(set(page.ids))
+    report("paper=keydiff", f"results_dir={tmp_path / 'rows'}", f"out={tmp_path / 'one'}", "scale=small")
+    assert set(pd.read_csv(tmp_path / "one/keydiff/verdicts.csv")["model"]) == {"smollm2-135m"}
+    report("paper=caote", f"results_dir={tmp_path / 'rows'}", f"out={tmp_path / 'one'}")
+    assert set(pd.read_csv(tmp_path / "one/caote/verdicts.csv")["scale"]) <= {"mini", "small"}
 
 
 def test_one_row_changes_what_depends_on_it_and_nothing_else(written):

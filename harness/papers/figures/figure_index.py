@@ -223,7 +223,7 @@ def figure_or_reason(paper: str, item: str, rows: pd.DataFrame, store: Store, sc
         with white_page_style():
             sketch, slim = plan.draw(data, WIDE), plan.draw(data, NARROW)
             caption = f"{PAPER_TITLES[paper]} {item}: {entry['shows']}. {_setting_text(data)} {sketch.says}"
-            name = f"{paper}-{experiment_name(item)}"
+            name = f"{paper}-{experiment_name(item)}-{scale}"
             svg, png = render_figure(sketch, name, caption), render_pixels(sketch)
             narrow = render_figure(slim, f"{name}-narrow", caption)
     except NotDrawnError as reason:
