@@ -85,12 +85,15 @@ def write_report_folder(page: PaperPage, folder: Path) -> Path:
 
 
 def _measured(paper: str, found: Sequence[ReportData]) -> Sequence[ReportData]:
-    """Those with rows of the paper, or the last one where none has any. Our own page is of all rows together."""
+    """Those with rows of the paper's methods, or the last one where none has any. Our own page is of all rows."""
     if paper not in PAPERS:
         return found[-1:]
-    return [
-        data for data in found if model_of(data.scale) in set(rows_of_paper(paper, data).get("model", ()))
-    ] or found[-1:]
+    return [data for data in found if _has_methods(rows_of_paper(paper, data), model_of(data.scale))] or found[-1:]
+
+
+def _has_methods(rows: pd.DataFrame, model: str) -> bool:
+    """Whether there is a row of this model that is not dense: a dense cell may stand for other papers' tasks."""
+    return not rows.empty and bool(((rows["model"] == model) & (rows["policy"] != "dense")).any())
 
 
 def _item_files(entry: ReportItem, page: ScaleResults) -> Mapping[str, bytes]:
