@@ -1,4 +1,4 @@
-"""The figures and tables of docs/findings.md and docs/smollm2.md, from stored rows: ``python -m scripts.draw_findings``.
+"""The figures and tables of docs/findings.md and docs/smollm2.md from stored rows: ``python -m scripts.draw_findings``.
 
 Writes ``docs/images/findings_<name>.png`` and prints the tables as Markdown. ``--results <folder>`` reads other rows.
 """
