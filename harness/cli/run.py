@@ -55,16 +55,21 @@ def sweep(configs: Sequence[DictConfig]) -> None:
 def _runs_now(words: Sequence[str], configs: Sequence[DictConfig]) -> str:
     """The same command on what is here: a small real model where there is data for it, else what is installed."""
     here = _tasks_with_data(configs)
-    if not here:
-        kept = [word for word in words if not CHOSEN_BY_SCALE.match(word)]
-        command = shlex.join(["python", "-m", "harness", *kept, "scale=mini"])
-        return f"What runs now, on synthetic rows and the shipped model, as a test of the path: {command}"
-    kept = [word for word in words if not CHOSEN_BY_MODEL.match(word)]
-    command = shlex.join(["python", "-m", "harness", *kept, f"model={SMALL_MODEL}"])
+    shipped = _command(words, CHOSEN_BY_SCALE, "scale=mini")
+    path = f"What runs now, on synthetic rows and the shipped model, as a test of the path: {shipped}"
+    if not here or configs[0].model.name == SMALL_MODEL:
+        return path
     small: Any = OmegaConf.load(CONF / "model" / f"{SMALL_MODEL}.yaml")
-    when = "now" if Path(small.path).is_dir() else f"after '{small.fetch}' (98 MB)"
+    pretrained = _command(words, CHOSEN_BY_MODEL, f"model={SMALL_MODEL}")
     tasks = ", ".join(here[:3]) + (f" and {len(here) - 3} more" if len(here) > 3 else "")
-    return f"What runs {when}, on a small pretrained model and the data that is here ({tasks}): {command}"
+    if Path(small.path).is_dir():
+        return f"What runs now, on a small pretrained model and the data that is here ({tasks}): {pretrained}"
+    return f"{path}; and on a small pretrained model after '{small.fetch}' (98 MB), on {tasks}: {pretrained}"
+
+
+def _command(words: Sequence[str], replaced: re.Pattern[str], by: str) -> str:
+    """What was typed, with one setting for those that it replaces."""
+    return shlex.join(["python", "-m", "harness", *(word for word in words if not replaced.match(word)), by])
 
 
 def _tasks_with_data(configs: Sequence[DictConfig]) -> list[str]:

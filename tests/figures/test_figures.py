@@ -216,3 +216,8 @@ def test_presets_are_called_as_rows_call_them():
 
 def test_samples_are_taken_in_the_order_of_their_numbers():
     assert min(["L1024-r0", "L512-r10", "L512-r2"], key=natural_key) == "L512-r2"
+
+
+def test_at_small_a_figure_is_of_few_prompts_and_never_of_more_than_at_mini():
+    for plan in FIGURES.values():
+        assert plan.diagnostics.samples("small") == min(8, plan.diagnostics.samples("mini"))
