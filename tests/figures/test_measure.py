@@ -40,7 +40,7 @@ CASES = {
     "no paper": ([], "Say which paper's figures are meant: paper=keydiff"),
     "paper": (["paper=keydif"], "There is no paper called 'keydif'. Did you mean keydiff?"),
     "item": (["paper=kvec", "item=figure_9"], "kvec has no figure called 'figure_9'."),
-    "scale": (["paper=kvec", "scale=small"], "There is no scale called 'small'."),
+    "scale": (["paper=kvec", "scale=huge"], "There is no scale called 'huge'."),
     "no setting": (["keydiff"], "'keydiff' is not a setting"),
 }
 
