@@ -13,9 +13,10 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.axes import Axes
 
-from harness.analysis.statistics import Interval, mean_interval
+from harness.analysis.statistics import Interval
 from harness.console import say
 from harness.papers.cell_index import CellIndex, CellRows
+from harness.papers.comparison_rows import format_interval
 from harness.papers.dense_gate import dense_gate, short
 from harness.papers.figures.canvas import (
     WIDE,
@@ -28,6 +29,7 @@ from harness.papers.figures.canvas import (
     render_pixels,
     white_page_style,
 )
+from harness.papers.table_values import cell_mean
 from harness.report.labels import NLL
 from harness.report.looks import Look
 from harness.store.loading import load_rows
@@ -70,14 +72,7 @@ FIGURES = {
 
 def score(cell: CellRows) -> Interval:
     """The mean of the task's first metric."""
-    values = cell.scores[cell.metric]
-    weights = cell.samples["weight"].astype(float).loc[values.index]
-    return mean_interval(values.to_numpy(float), cell.clusters.loc[values.index].to_numpy(str), weights.to_numpy(float))
-
-
-def text_of(found: Interval) -> str:
-    """``0.44 [0.23, 0.67]``."""
-    return f"{found.mean:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    return cell_mean(cell, cell.scores[cell.metric])
 
 
 def markdown(setting: Setting, index: CellIndex, policies: Sequence[str] = POLICIES) -> str:
@@ -85,11 +80,13 @@ def markdown(setting: Setting, index: CellIndex, policies: Sequence[str] = POLIC
     cells = setting.cells(index)
     lines = [f"| {setting.title}: {setting.task} | {' | '.join(BUDGETS)} |", "|---" * (len(BUDGETS) + 1) + "|"]
     if dense := cells.get(("dense", "full")):
-        lines.append(f"| `dense`, {len(dense.samples)} samples | {text_of(score(dense))} | | | |")
+        lines.append(f"| `dense`, {len(dense.samples)} samples | {format_interval(score(dense))} | | | |")
     for policy in policies:
         own = [cells.get((policy, budget)) for budget in BUDGETS]
         if any(own):
-            lines.append(f"| `{policy}` | {' | '.join(text_of(score(each)) if each else '–' for each in own)} |")
+            lines.append(
+                f"| `{policy}` | {' | '.join(format_interval(score(each)) if each else '–' for each in own)} |"
+            )
     return "\n".join(lines)
 
 
@@ -105,7 +102,7 @@ def dense_table(model: str, index: CellIndex) -> str:
         )
         lines.append(
             f"| `{task}` | {cell.metric} | {len(cell.samples)} | {lengths.min():,} to {lengths.max():,} | "
-            f"{text_of(found)} | {floor} | {outcome} |"
+            f"{format_interval(found)} | {floor} | {outcome} |"
         )
     return "\n".join(lines)
 

@@ -24,7 +24,7 @@ from harness.papers.claim_ledger import claims
 from harness.papers.claim_measurements import Measurements
 from harness.papers.claim_places import claims_across
 from harness.papers.claim_verdicts import Verdict, verdicts
-from harness.papers.published import FULL, OF_OUR_MODELS, PAPERS, Scale, model_of
+from harness.papers.published import FULL, PAPERS, Scale, model_of, scales_with_rows
 from harness.store.loading import load_rows
 from harness.store.store import Store
 
@@ -54,7 +54,7 @@ def main(words: Sequence[str]) -> None:
         say(f"There are no rows under {given.results_dir}/runs: run an experiment, `python -m harness list exps`.")
     index = CellIndex(rows)
     results = Path(given.results_dir)
-    scales = [asked_scale] if asked_scale else _scales_with_rows(index)
+    scales = [asked_scale] if asked_scale else scales_with_rows(index.models)
     beside = {scale: Measurements(results, rows, Store(results / "runs"), scale) for scale in scales}
     found = {
         (paper, scale): verdicts(of_paper, index, scale, beside[scale])
@@ -72,11 +72,6 @@ def main(words: Sequence[str]) -> None:
     for scale in scales if len(asked) > 1 else ():
         of_scale = [each for (_, own), of_paper in found.items() if own == scale for each in of_paper]
         say(f"All papers{_on(model_of(scale), scales)}: {count_claims(of_scale).short_sentence}")
-
-
-def _scales_with_rows(index: CellIndex) -> list[Scale]:
-    """The scales whose model has rows; the testbed's where none has."""
-    return [scale for scale in OF_OUR_MODELS if model_of(scale) in index.models] or ["mini"]
 
 
 def _on(model: str, shown: Sequence[object]) -> str:

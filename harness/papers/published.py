@@ -145,6 +145,11 @@ def model_of(scale: Scale) -> str:
     return str(_stand_ins(scale).get("model", ""))
 
 
+def scales_with_rows(models: Collection[str]) -> list[Scale]:
+    """The scales whose own model is among these; that of the testbed where none is."""
+    return [scale for scale in OF_OUR_MODELS if model_of(scale) in models] or ["mini"]
+
+
 def proxy_task(label: str, measured: Collection[str], scale: Scale, paper: str = "") -> str:
     """The label itself if it was measured, else the task that is its proxy in this paper; empty if neither was."""
     of_paper = _stand_ins(scale)["tasks_of"].get(paper, {})

@@ -85,7 +85,7 @@ def sample_scores(metric: str, match: MatchingCells, scale: Scale) -> list[tuple
 def _score(metric: str, match: MatchingCells, scale: Scale, per_unit: float) -> MeasuredValue:
     """The mean score; over several tasks the plain mean of theirs, as the papers average."""
     notes: list[str] = []
-    parts = [_cell_mean(cell, _series_in_rows(metric, cell, scale, notes)) for cell in match.cells]
+    parts = [cell_mean(cell, _series_in_rows(metric, cell, scale, notes)) for cell in match.cells]
     return _scaled(_task_average(parts), per_unit, notes)
 
 
@@ -100,7 +100,8 @@ def _series_in_rows(metric: str, cell: CellRows, scale: Scale, notes: list[str])
     return found
 
 
-def _cell_mean(cell: CellRows, values: pd.Series) -> Interval:
+def cell_mean(cell: CellRows, values: pd.Series) -> Interval:
+    """The weighted mean of one metric of a cell by sample, over its clusters."""
     groups, weights = cell.clusters.loc[values.index], cell.samples["weight"].astype(float).loc[values.index]
     return mean_interval(values.to_numpy(float), groups.to_numpy(str), weights.to_numpy(float))
 

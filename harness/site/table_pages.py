@@ -12,7 +12,7 @@ import pandas as pd
 from harness.papers.cell_index import CellIndex
 from harness.papers.claim_ledger import claims as claims_of
 from harness.papers.claim_verdicts import Outcome, Verdict, verdicts
-from harness.papers.published import OF_OUR_MODELS, PAPERS, Scale, model_of
+from harness.papers.published import PAPERS, Scale, model_of, scales_with_rows
 from harness.report.labels import NLL, context_title, metric_title, ordered_budgets, ordered_policies
 from harness.report.ledger_table import bytes_text
 from harness.report.looks import BASELINES
@@ -240,7 +240,7 @@ def all_verdicts(rows: pd.DataFrame, scale: Scale | None) -> Mapping[str, Verdic
     Without a scale those of our models that have rows, or of the testbed where none has.
     """
     index = CellIndex(rows)
-    scales = [scale] if scale else [each for each in OF_OUR_MODELS if model_of(each) in index.models] or ["mini"]
+    scales = [scale] if scale else scales_with_rows(index.models)
     return {model_of(each): {paper: verdicts(claims_of(paper), index, each) for paper in PAPERS} for each in scales}
 
 
