@@ -4,6 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
+# Python compiles a module at its first import. Where an environment forbids it to keep the result (many containers do),
+# every command here would compile torch and transformers anew, for 15 seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: costs reference efficiency help setup demo test test-all test-commands test-parts test-of-readme test-of-docs check notebooks docs serve bench testbed reproduce format clean
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
+
+# Threads of OpenMP that wait for the next operation spin, by default for milliseconds. Two processes on the same cores
+# then take each other's time: a third of their speed was left (docs/performance.md). Read when torch is imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
 if TYPE_CHECKING:
     from harness.api.compare import compare

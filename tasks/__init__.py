@@ -36,6 +36,7 @@ TASKS: dict[str, str] = {
     "niah": "tasks.niah:NeedleInAHaystack",
     "reasoning_mini": "tasks.mini.suite:ReasoningMini",
     "ruler": "tasks.ruler:Ruler",
+    "ruler_answers": "tasks.ruler_answers:RulerAnswers",
     "ruler_mini/multikey": "tasks.mini.suite:MultiKey",
     "ruler_mini/multivalue": "tasks.mini.suite:MultiValue",
     "ruler_mini/variables": "tasks.mini.suite:Variables",

@@ -25,6 +25,9 @@ from policies.scorer import ON_A_GPU, ON_A_PROCESSOR
 SHARE_OF_FREE_MEMORY = 0.6  # the rest is left to the allocator's gaps and to everyone else
 PER_SELECTED_SLOT = 48  # bytes: a score in fp32, its integer of 64 bits in the making, masks, a state
 ON_A_PROCESSOR_AT_MOST = 2 * 2**30  # bytes; wider runs are not faster there
+# Multiplications and additions of one batch on a processor, a minute or two on two cores: what a batch has computed is
+# stored when it ends.
+WORK_ON_A_PROCESSOR = 8e12
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Footprint:
     group: int
     vocabulary: int
     itemsize: int
+    weights: int  # of the linear layers, each multiplied and added once for a token
 
     @staticmethod
     def of(config: Any, dtype: str) -> Footprint:
@@ -59,6 +63,9 @@ class Footprint:
             group=queries // heads,
             vocabulary=config.vocab_size,
             itemsize=itemsize,
+            weights=config.num_hidden_layers
+            * config.hidden_size
+            * (2 * (queries + heads) * width + 3 * config.intermediate_size),
         )
 
 
@@ -148,6 +155,11 @@ class MemoryLoad:
         """Slots, hindsight and workspace."""
         slots = self.slots + sum(self.shared.values())
         return slots * self.footprint.slot + sum(self.hindsight.values()) + self.workspace
+
+
+def allowed_tokens(footprint: Footprint, device: torch.device) -> float:
+    """Tokens that a batch may be fed on this device, shared prompts counted for every row; no limit on a GPU."""
+    return float("inf") if device.type == "cuda" else WORK_ON_A_PROCESSOR / (2 * footprint.weights)
 
 
 def allowed_bytes(device: torch.device) -> int:

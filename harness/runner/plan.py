@@ -5,7 +5,9 @@ Batches hold whole samples under all their cells, as many as fit into memory. `R
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -111,9 +113,9 @@ class Plan:
         """How many of the requested samples the store has now."""
         return sum(len(store.finished(cell).intersection(samples)) for cell, samples in self.samples.items())
 
-    def batches(self, memory: int, rows: int = ROWS_AT_ONCE) -> Iterator[list[Job]]:
+    def batches(self, memory: int, rows: int = ROWS_AT_ONCE, tokens: float = math.inf) -> Iterator[list[Job]]:
         """The jobs in batches of `make_batches`."""
-        for batch in make_batches(self._loads(), self.footprint, memory, rows):
+        for batch in make_batches(self._loads(), self.footprint, memory, rows, tokens):
             yield [self.jobs[place] for place in batch]
 
     def waves(self, memory: int, rows: int = ROWS_AT_ONCE) -> list[list[Job]]:
@@ -125,10 +127,13 @@ class Plan:
         return [job.load(self.shape) for job in self.jobs]
 
 
-def make_batches(jobs: Sequence[JobLoad], footprint: Footprint, memory: int, rows: int) -> Iterator[list[int]]:
+def make_batches(
+    jobs: Sequence[JobLoad], footprint: Footprint, memory: int, rows: int, tokens: float = math.inf
+) -> Iterator[list[int]]:
     """Jobs for one engine call each, as places in ``jobs``: whole samples under all their cells, as many as fit.
 
-    ``memory``: bytes beside the weights. ``rows``: at most. A single job is a batch even where it does not fit. Jobs
+    ``memory``: bytes beside the weights. ``rows``: at most. ``tokens``: to feed; one sample under all its cells stays
+    together even if it has more. A single job is a batch even where it does not fit. Jobs
     that may decode for longer than they read come several waves at once (continuous batching): rows of a later wave
     take the slots of rows that finish early.
     """
@@ -137,14 +142,29 @@ def make_batches(jobs: Sequence[JobLoad], footprint: Footprint, memory: int, row
         alike[job.batch_key].append(place)
     # What takes the most passes comes first, so that several workers end at about the same time.
     for _, places in sorted(alike.items(), key=lambda pair: (-max(jobs[place].passes for place in pair[1]), pair[0])):
-        members = [jobs[place] for place in places]
-        if not any(job.may_decode_long for job in members):
-            for batch in _fill(members, footprint, memory, rows):
-                yield [places[number] for number in batch]
-            continue
-        waves = make_waves(members, footprint, memory, rows)
-        for start in range(0, len(waves), WAVES_AT_ONCE):
-            yield [places[number] for wave in waves[start : start + WAVES_AT_ONCE] for number in wave]
+        for portion in _portions(places, jobs, tokens):
+            members = [jobs[place] for place in portion]
+            if not any(job.may_decode_long for job in members):
+                for batch in _fill(members, footprint, memory, rows):
+                    yield [portion[number] for number in batch]
+                continue
+            waves = make_waves(members, footprint, memory, rows)
+            for start in range(0, len(waves), WAVES_AT_ONCE):
+                yield [portion[number] for wave in waves[start : start + WAVES_AT_ONCE] for number in wave]
+
+
+def _portions(places: Sequence[int], jobs: Sequence[JobLoad], tokens: float) -> Iterator[list[int]]:
+    """Whole samples, as many at a time as have so many tokens under all their cells together, at least one."""
+    portion: list[int] = []
+    total = 0
+    for _, sample in itertools.groupby(places, key=lambda place: jobs[place].rows[0].prompt):
+        own = list(sample)
+        more = sum(jobs[place].tokens for place in own)
+        if portion and total + more > tokens:
+            yield portion
+            portion, total = [], 0
+        portion, total = portion + own, total + more
+    yield portion
 
 
 def make_waves(jobs: Sequence[JobLoad], footprint: Footprint, memory: int, rows: int) -> list[list[int]]:

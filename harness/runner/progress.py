@@ -68,6 +68,11 @@ class ProgressCount:
         """From 0 to 1."""
         return self.done / max(1, self.planned)
 
+    def time_left(self) -> str:
+        """``about 12 min left``, from the mean speed since the start."""
+        seconds = (time.perf_counter() - self.since) * (1 - self.share) / max(1e-9, self.share)
+        return f"about {seconds / 60:,.0f} min left" if seconds > 60 else "less than a minute left"
+
     def facts(self) -> str:
         """``3 cells · 40 samples · 1,234 tokens/s · 1.9 GiB``; the speed is the mean since the start."""
         speed = (self.through + self.underway) / max(1e-9, time.perf_counter() - self.since)
@@ -121,13 +126,13 @@ class NotebookBar:
 # Workers in this process.
 
 
-PAUSE = 10.0  # seconds
+FIRST_LINE, PAUSE = 15.0, 60.0  # seconds until the first line, and between two
 
 
 class Progress:
     """One bar over the tokens of the whole sweep, with speed, time left and memory; cells and samples beside it.
 
-    Without a terminal or notebook: a line on stdout when a batch is stored, at most one in `PAUSE` seconds.
+    Without a terminal or notebook: a line on stdout after `FIRST_LINE` seconds, then one in `PAUSE` seconds.
     ``on_stored`` is called with the jobs of each batch after their rows are stored.
     """
 
@@ -135,7 +140,7 @@ class Progress:
         self.shown = console.is_terminal or console.is_jupyter if shown is None else shown
         self.on_stored = on_stored
         self.count = ProgressCount()
-        self.last_line = time.monotonic()
+        self.next_line = 0.0  # of the clock
         self.bar: Any = NotebookBar() if self.shown and console.is_jupyter else _terminal_bar(self.shown)
         self.task: Any = None
 
@@ -146,6 +151,7 @@ class Progress:
             yield
             return
         self.count = ProgressCount(tokens)
+        self.next_line = time.monotonic() + FIRST_LINE
         self.task = self.bar.add_task("planning", total=tokens, facts="")
         with self.bar:
             yield
@@ -164,15 +170,15 @@ class Progress:
         """The rows of these jobs are in the store."""
         self.count.finish_batch(jobs)
         self._show()
-        if not self.shown and time.monotonic() - self.last_line >= PAUSE:
-            self.last_line = time.monotonic()
-            say(escape(f"{self.count.share:.0%} · {self.count.facts()}"))
         if self.on_stored:
             self.on_stored(jobs)
 
     def _show(self) -> None:
         if self.shown:
             self.bar.update(self.task, completed=self.count.done, facts=self.count.facts())
+        elif time.monotonic() >= self.next_line:
+            self.next_line = time.monotonic() + PAUSE
+            say(escape(f"{self.count.share:.0%} · {self.count.facts()} · {self.count.time_left()}"))
 
 
 def _terminal_bar(shown: bool) -> Bar:
@@ -230,10 +236,7 @@ class StoreProgress:
 
 @contextmanager
 def watch_progress(store: Store, plans: Sequence[Plan]) -> Iterator[None]:
-    """A bar over the samples of all plans while the block runs; nothing without a terminal."""
-    if not console.is_terminal:
-        yield
-        return
+    """A bar over the samples of all plans while the block runs; without a terminal lines as those of `Progress`."""
     underway = StoreProgress(store, plans)
     over = threading.Event()
     bar = Bar(
@@ -243,7 +246,9 @@ def watch_progress(store: Store, plans: Sequence[Plan]) -> Iterator[None]:
         TimeRemainingColumn(compact=True),
         TextColumn("left"),
         console=console,
+        disable=not console.is_terminal,
     )
+    next_line = time.monotonic() + FIRST_LINE
     task = bar.add_task("waiting for workers", total=underway.samples, completed=sum(plan.present for plan in plans))
 
     def watch() -> None:
@@ -252,10 +257,14 @@ def watch_progress(store: Store, plans: Sequence[Plan]) -> Iterator[None]:
             took = look()
 
     def look() -> float:
+        nonlocal next_line
         began = time.monotonic()
         with suppress(OSError):  # a folder that does not answer now may do so at the next look
             now = underway.look()
             bar.update(task, completed=now.samples_done, description=status_text(now, underway))
+            if bar.disable and began >= next_line:
+                next_line = began + PAUSE
+                say(escape(status_text(now, underway)))
         return time.monotonic() - began
 
     watcher = threading.Thread(target=watch, name="watcher", daemon=True)

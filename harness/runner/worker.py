@@ -24,7 +24,7 @@ from harness.engine.requests import RequestOutput
 from harness.errors import UserError
 from harness.runner import usage
 from harness.runner.locks import BatchLock, BatchLocks
-from harness.runner.memory import allowed_bytes, out_of_memory, release_cached
+from harness.runner.memory import allowed_bytes, allowed_tokens, out_of_memory, release_cached
 from harness.runner.model_work import JobBuilder, ModelWork, QueuedJob
 from harness.runner.plan import ROWS_AT_ONCE, Job, RunResult, make_batches, make_waves, plan_models, unique_cells
 from harness.runner.progress import Progress
@@ -129,7 +129,8 @@ class Worker:
         return memory, self.settings.batch_rows or ROWS_AT_ONCE
 
     def _batches(self, jobs: Sequence[QueuedJob]) -> Iterator[list[QueuedJob]]:
-        for batch in make_batches([job.load for job in jobs], self.work.footprint, *self._limits):
+        tokens = allowed_tokens(self.work.footprint, self.engine.model.device)
+        for batch in make_batches([job.load for job in jobs], self.work.footprint, *self._limits, tokens):
             yield [jobs[place] for place in batch]
 
     def _waves(self, jobs: Sequence[QueuedJob]) -> list[list[Job]]:

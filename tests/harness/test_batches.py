@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from harness.config.cell import Cell
 from harness.config.experiments import CONF
+from harness.config.model import ModelSpec
 from harness.engine.batch.evict import slots_enabled
 from harness.engine.decode.logits import NextLogits
 from harness.engine.engine import Engine
@@ -17,7 +18,7 @@ from harness.engine.requests import Prompting, Request
 from harness.errors import UserError
 from harness.runner import plan as planning
 from harness.runner import worker
-from harness.runner.memory import Footprint, MemoryLoad, out_of_memory
+from harness.runner.memory import WORK_ON_A_PROCESSOR, Footprint, MemoryLoad, allowed_tokens, out_of_memory
 from harness.runner.plan import plan
 from harness.runner.progress import Progress
 from harness.runner.run_settings import RunSettings
@@ -53,6 +54,29 @@ def test_samples_stay_whole_and_memory_bounds_the_batch(tmp_path):
     assert [len(batch) for batch in by_pairs] == [2, 2, 2]
     assert all(len({job.sample.id for job in batch}) == 1 for batch in by_pairs)
     assert [len(batch) for batch in work.batches(0)] == [1] * 6  # a single row is always tried
+
+
+@pytest.mark.parametrize("new_tokens", [2, 12])
+def test_a_batch_on_a_processor_has_so_much_work_and_whole_samples(new_tokens, tmp_path):
+    """Whether or not its rows come in waves. One sample stays together even where it has more."""
+    work = planned(tmp_path, f"task.max_new_tokens={new_tokens}")
+    first = [job for job in work.jobs if job.sample.id == work.jobs[0].sample.id]
+    tokens = sum(job.load(work.shape).tokens for job in first)
+    assert [len(batch) for batch in work.batches(2**40, tokens=2.2 * tokens)] == [4, 2]
+    for few in (1, 0.5 * tokens):
+        batches = list(work.batches(2**40, tokens=few))
+        assert [len({job.sample.id for job in batch}) for batch in batches] == [1, 1, 1]
+        assert [len(batch) for batch in batches] == [2, 2, 2]
+
+
+def test_the_work_of_a_batch_is_bounded_on_a_processor_alone():
+    """A token is fed through every weight of the linear layers once, in a multiplication and an addition."""
+    model = ModelSpec("testbed", "bundled/testbed").load("cpu")
+    footprint = Footprint.of(model.config, "float32")
+    layers = [layer for layer in model.model.layers.modules() if isinstance(layer, torch.nn.Linear)]
+    assert footprint.weights == sum(layer.weight.numel() for layer in layers)
+    assert allowed_tokens(footprint, torch.device("cpu")) == WORK_ON_A_PROCESSOR / (2 * footprint.weights)
+    assert allowed_tokens(footprint, torch.device("cuda")) == float("inf")
 
 
 def test_what_is_shared_is_counted_once(tmp_path):

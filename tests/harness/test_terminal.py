@@ -97,17 +97,38 @@ def test_the_bar_shows_cells_samples_speed_and_memory_within_80_columns(tmp_path
     assert max(map(len, lines)) <= 80
 
 
-@pytest.mark.parametrize("pause", [1e9, 0.0])
-def test_without_a_terminal_there_is_a_line_per_stored_batch_at_most(pause, tmp_path, screen, monkeypatch):
+def test_without_a_terminal_there_are_lines_from_the_first_seconds_on_before_anything_is_stored(
+    tmp_path, screen, monkeypatch
+):
     shown = screen(80, interactive=False)
-    monkeypatch.setattr(terminal, "PAUSE", pause)
-    monkeypatch.setattr("harness.runner.plan.ROWS_AT_ONCE", 2)
-    batches = []
-    run(tmp_path, Progress(on_stored=batches.append))
-    lines = shown.getvalue().splitlines()
-    assert len(lines) == (0 if pause else len(batches))
-    assert len(batches) > 1
-    assert pause or lines[-1].startswith("100% · 2 cells · 6 samples · ")
+    monkeypatch.setattr(terminal, "FIRST_LINE", 0.0)
+    monkeypatch.setattr(terminal, "PAUSE", 0.0)
+    run(tmp_path, Progress())
+    lines = shown.getvalue().replace("\n", " ")
+    assert re.search(r"^\d+% · 0 cells · 0 samples · [\d,]+ tokens/s · \d+\.\d GiB · \S.* left ", lines)
+    assert "100% · 2 cells · 6 samples · " in lines
+
+
+def test_without_a_terminal_a_short_run_has_no_lines_and_a_long_one_a_line_a_minute(tmp_path, screen, monkeypatch):
+    shown = screen(80, interactive=False)
+    now = 1000.0
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: now)
+    progress = Progress()
+    with progress.over(1000):
+        for second in range(200):
+            now = 1000.0 + second
+            progress.fed(1)
+    # After 15, 75, 135 and 195 seconds.
+    assert [line[:3] for line in shown.getvalue().splitlines() if "tokens/s" in line] == ["2% ", "8% ", "14%", "20%"]
+
+
+def test_the_time_left_follows_from_the_mean_speed(monkeypatch):
+    count = terminal.ProgressCount(1000)
+    monkeypatch.setattr(terminal.time, "perf_counter", lambda: count.since + 120)
+    count.add_tokens(250)  # in two minutes, so that 750 more take six
+    assert count.time_left() == "about 6 min left"
+    count.add_tokens(500)
+    assert count.time_left() == "less than a minute left"
 
 
 def summary(label: str) -> pd.DataFrame:
