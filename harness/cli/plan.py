@@ -35,7 +35,7 @@ from harness.runner.estimate import (
     published_lengths,
     text_config,
 )
-from harness.runner.memory import Footprint, MemoryLoad, allowed_bytes
+from harness.runner.memory import Footprint, MemoryLoad, allowed_bytes, allowed_tokens
 from harness.runner.plan import plan, unique_cells
 from harness.runner.samples import PromptEncoder, Prompts
 from harness.runner.sweep import baseline_cells, explain_scaled_budgets, parse_cells
@@ -148,8 +148,9 @@ def _exactly(cells: Sequence[Cell], store: Store, prompts: Prompts, parts: dict[
         part.cells += len(members)
         part.samples += len(found.jobs)
         part.present += found.present
-        memory = allowed_bytes(torch.device("cpu"))
-        for wave in (wave for batch in found.batches(memory) for wave in found.with_jobs(batch).waves(memory)):
+        memory, tokens = allowed_bytes(torch.device("cpu")), allowed_tokens(found.footprint, torch.device("cpu"))
+        batches = found.batches(memory, tokens=tokens)
+        for wave in (wave for batch in batches for wave in found.with_jobs(batch).waves(memory)):
             part.work += estimate_work([(row, job.cell.prompting) for job in wave for row in job.rows])
         loads = [MemoryLoad(found.footprint).with_loads(job.load(found.shape).rows).bytes for job in found.jobs]
         part.largest = max([part.largest, *loads])
