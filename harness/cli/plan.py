@@ -28,14 +28,13 @@ from harness.runner.estimate import (
     Pace,
     WorkEstimate,
     estimate_work,
-    linear_parameters,
     matrix_rate,
     measured_pace,
     parameters,
     published_lengths,
     text_config,
 )
-from harness.runner.memory import Footprint, MemoryLoad, allowed_bytes, allowed_tokens
+from harness.runner.memory import Footprint, MemoryLoad, allowed_bytes, allowed_tokens, linear_parameters
 from harness.runner.plan import plan, unique_cells
 from harness.runner.samples import PromptEncoder, Prompts
 from harness.runner.sweep import baseline_cells, explain_scaled_budgets, parse_cells

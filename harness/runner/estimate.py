@@ -22,6 +22,7 @@ from harness.config.scaled_budget import published_estimates, published_length
 from harness.engine.batch.prefix_sharing import plan_sharing
 from harness.engine.requests import Prompting, Request
 from harness.errors import UserError
+from harness.runner.memory import linear_parameters
 
 TIMED_TOKENS = 128  # of the pass that `measured_pace` times
 LARGEST_TIMED = 2 * 2**30  # bytes of weights; loading more takes longer than a plan should
@@ -114,14 +115,6 @@ def text_config(model: ModelSpec) -> Any:
         if model.name not in published_estimates()["shapes"]:
             raise
         return SimpleNamespace(**published_estimates()["shapes"][model.name], head_dim=None)
-
-
-def linear_parameters(config: Any) -> int:
-    """Parameters of the linear layers that every token passes, output layer left out."""
-    heads, kv = config.num_attention_heads, getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // heads
-    attention = 2 * config.hidden_size * width * (heads + kv)
-    return int(config.num_hidden_layers * (attention + 3 * config.hidden_size * config.intermediate_size))
 
 
 def parameters(config: Any) -> int:

@@ -30,6 +30,14 @@ ON_A_PROCESSOR_AT_MOST = 2 * 2**30  # bytes; wider runs are not faster there
 WORK_ON_A_PROCESSOR = 8e12
 
 
+def linear_parameters(config: Any) -> int:
+    """Parameters of the linear layers that every token passes, output layer left out."""
+    heads, kv = config.num_attention_heads, getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    attention = 2 * config.hidden_size * width * (heads + kv)
+    return int(config.num_hidden_layers * (attention + 3 * config.hidden_size * config.intermediate_size))
+
+
 @dataclass(frozen=True)
 class Footprint:
     """A model's bytes: K, V and position of one slot over all layers and heads, and what a pass needs beside them."""
@@ -63,9 +71,7 @@ class Footprint:
             group=queries // heads,
             vocabulary=config.vocab_size,
             itemsize=itemsize,
-            weights=config.num_hidden_layers
-            * config.hidden_size
-            * (2 * (queries + heads) * width + 3 * config.intermediate_size),
+            weights=linear_parameters(config),
         )
 
 
