@@ -70,17 +70,27 @@ def _called(command: str, words: Sequence[str]) -> int | None:
 
         print(listing(words[0] if words else ""))
     elif command == "plan":
-        from harness.cli.plan import show
-
-        _compose_with_hydra(words, show)
+        _compose_with_hydra(words, _plan)
     elif command == "run":
-        from harness.cli.run import sweep
-
-        _compose_with_hydra(words or [QUICK_START], sweep)
+        _compose_with_hydra(words or [QUICK_START], _run)
     else:
         code: int | None = importlib.import_module(f"harness.cli.{command}").main(words)
         return code
     return 0
+
+
+# What runs and plans import takes seconds, for which a mistake in the command line need not wait.
+
+
+def _run(jobs: Sequence[DictConfig]) -> None:
+    from harness.config.compose import checked_config
+
+    checked_config(jobs[0])
+    importlib.import_module("harness.cli.run").sweep(jobs)
+
+
+def _plan(jobs: Sequence[DictConfig]) -> None:
+    importlib.import_module("harness.cli.plan").show(jobs)
 
 
 def _compose_with_hydra(words: Sequence[str], use: Callable[[Sequence[DictConfig]], None]) -> None:

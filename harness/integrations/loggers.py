@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 
 from harness.config.cell import Cell
-from harness.integrations.wandb_logger import WandbLogger
 from harness.runner.plan import Job
 from harness.runner.sweep import Logger
 
@@ -22,9 +21,15 @@ def logger_of(config: Mapping[str, Any], results_dir: Path, report: str) -> Logg
     """
     kinds: dict[str, Callable[[], Logger]] = {
         "none": NoLogger,
-        "wandb": lambda: GuardedLogger(WandbLogger(config, results_dir, report)),
+        "wandb": lambda: GuardedLogger(_wandb(config, results_dir, report)),
     }
     return kinds[str(config["name"])]()
+
+
+def _wandb(config: Mapping[str, Any], results_dir: Path, report: str) -> Logger:
+    from harness.integrations.wandb_logger import WandbLogger  # with what it draws it takes seconds to import
+
+    return WandbLogger(config, results_dir, report)
 
 
 class NoLogger:

@@ -38,15 +38,13 @@ class ProgressCount:
         self.samples = 0
         self.cells: set[str] = set()
         self.stored = 0  # tokens of the rows in the store
-        self.through = 0  # tokens that went through the model for them: fewer, where prompts were shared
+        self.through = 0  # tokens fed for them, a shared prompt counted for every row; fewer where answers end early
         self.underway = 0  # tokens that the present batch has been fed
-        self.sharing = 1.0  # see `start_batch`
         self.since = time.perf_counter()
 
-    def start_batch(self, sharing: float = 1.0) -> None:
-        """A batch starts; the one before it has failed, unless it was finished. ``sharing``: tokens of its rows for
-        each token that goes through the model, more than 1 where rows share a prompt."""
-        self.underway, self.sharing = 0, sharing
+    def start_batch(self) -> None:
+        """A batch starts. The one before it has failed, unless it was finished."""
+        self.underway = 0
 
     def add_tokens(self, tokens: int) -> None:
         """The present batch was fed so many tokens."""
@@ -63,7 +61,7 @@ class ProgressCount:
     @property
     def done(self) -> int:
         """Tokens of the plan that are stored or in the present batch."""
-        return self.stored + round(self.underway * self.sharing)
+        return self.stored + self.underway
 
     @property
     def share(self) -> float:
@@ -158,12 +156,9 @@ class Progress:
         with self.bar:
             yield
 
-    def say(self, what: str, sharing: float = 1.0) -> None:
-        """A batch starts; ``what`` describes it on the bar. An unfinished batch before it no longer counts.
-
-        ``sharing`` as in `ProgressCount.start_batch`.
-        """
-        self.count.start_batch(sharing)
+    def say(self, what: str) -> None:
+        """A batch starts; ``what`` describes it on the bar. An unfinished batch before it no longer counts."""
+        self.count.start_batch()
         self.bar.update(self.task, description=escape(what))
 
     def fed(self, tokens: int) -> None:

@@ -23,7 +23,6 @@ from harness.engine.fast_layers import compile_layers, pack_layers
 from harness.engine.requests import RequestOutput
 from harness.errors import UserError
 from harness.runner import usage
-from harness.runner.estimate import estimate_work
 from harness.runner.locks import BatchLock, BatchLocks
 from harness.runner.memory import allowed_bytes, allowed_tokens, out_of_memory, release_cached
 from harness.runner.model_work import JobBuilder, ModelWork, QueuedJob
@@ -190,8 +189,7 @@ def compute_batch(
     batch = [job for wave in waves for job in wave]
     widths = [sum(len(job.rows) for job in wave) for wave in waves]
     task, prompting = batch[0].cell.task, batch[0].cell.prompting
-    work = estimate_work((row, job.cell.prompting) for job in batch for row in job.rows)
-    progress.say(f"{task.label}: {sum(widths)} rows", work.alone / max(1, work.shared))
+    progress.say(f"{task.label}: {sum(widths)} rows")
     before = usage.usage_now(engine.model.device)
     rows = [row for job in batch for row in job.rows]
     try:
