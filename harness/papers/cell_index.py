@@ -132,9 +132,13 @@ class CellIndex:
             common &= {cell.budget for cell in own if cell.policy in names}
         return sorted(common, key=sizes.__getitem__)
 
-    def tasks(self, model: str) -> set[str]:
-        """Labels of the tasks that this model has rows of."""
-        return {task for name, task in self._by_model_and_task if name == model}
+    def tasks(self, model: str, compared: bool = False) -> set[str]:
+        """Labels of the tasks that this model has rows of; ``compared``: rows of a policy, not of dense alone."""
+        return {
+            task
+            for (name, task), cells in self._by_model_and_task.items()
+            if name == model and not (compared and all(cell.policy == "dense" for cell in cells))
+        }
 
     def find(self, query: CellQuery, model: str, task: str, exact_blocks: bool, proxy_block_size: int = 0) -> CellRows:
         """The newest cell that fits. Raises `NoCellError` or `ProtocolError`.

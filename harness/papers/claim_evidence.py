@@ -136,7 +136,8 @@ def _collect_for_model(
     claim: Claim, comparison: Comparison, index: CellIndex, name: str, scale: Scale, level: float, out: ClaimEvidence
 ) -> None:
     tasks = claim_tasks(claim, comparison)
-    here = index.tasks(name)
+    # The dense score of a task alone must not keep the task that stands in for it from being used.
+    here = index.tasks(name, compared=scale != FULL)
     covered = [task for task in tasks if published.proxy_task(task, here, scale, claim.paper)]
     measured = published.proxy_tasks(covered, here, scale, claim.paper)
     lacking = [task for task in tasks if task not in covered]

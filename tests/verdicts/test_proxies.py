@@ -44,14 +44,21 @@ def test_mini_tasks_and_budgets_stand_for_the_papers_and_are_named():
 def test_each_scale_reads_its_own_model_and_tasks():
     """The same rows hold both models, with opposite outcomes: neither scale may see the other's."""
     testbed = keydiff_rows("longbench_mini/single_doc_qa", 32, better="sink")
-    smollm2 = keydiff_rows("ruler/niah_multikey_1", 128, model="smollm2-135m")
+    smollm2 = keydiff_rows("ruler_answers/niah_multikey_1", 128, model="smollm2-135m")
     for order in ([testbed, smollm2], [smollm2, testbed]):
         rows = pd.concat(order, ignore_index=True)
         small, mini = (decided("keydiff", "KD-01", rows, scale) for scale in ("small", "mini"))
         assert (small.outcome, small.models) == ("reproduced", ("smollm2-135m",)), small.reason
         assert (mini.outcome, mini.models) == ("not reproduced", ("testbed",)), mini.reason
-        assert "the tasks ruler/niah_multikey_1 for longbench/hotpotqa" in small.reason
+        assert "the tasks ruler_answers/niah_multikey_1 for longbench/hotpotqa" in small.reason
         assert "blocks of" not in small.reason  # they are the paper's own there
+
+
+def test_a_dense_score_alone_does_not_keep_the_task_that_stands_in_from_being_used():
+    measured = keydiff_rows("ruler_answers/niah_multikey_1", 128, model="smollm2-135m")
+    dense = rows_of({("dense", "full"): GOOD}, task="longbench/hotpotqa", model="smollm2-135m")
+    found = decided("keydiff", "KD-01", pd.concat([measured, dense], ignore_index=True), "small")
+    assert found.outcome == "reproduced", found.reason
 
 
 def test_several_tasks_of_a_paper_that_share_a_proxy_count_it_once():
