@@ -24,6 +24,7 @@ class SummaryCell:
     verdict: str = ""  # against dense: better, worse, or empty
     rank: str = ""  # best, second, or empty
     n: str = ""  # only where it is not the table's own
+    cell: str = ""  # the id of its cell, whose samples the page lists
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ def _summary_cell(line: Line, usual: int) -> SummaryCell:
         verdict=verdict(line),
         rank=str(line["rank"]),
         n="" if line["n"] == usual else f"n = {line['n']}",
+        cell=str(line["cell_id"]),
     )
 
 

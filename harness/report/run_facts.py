@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -12,6 +14,7 @@ from harness.report.labels import metric_title, ordered_budgets, ordered_policie
 from harness.report.rows import CONTEXT, PROVENANCE
 
 LONGEST_EXCERPT = 220  # characters of a prediction
+SHOWN_SAMPLES = 8  # of a cell, in the page's list of cells
 
 
 def headline(rows: pd.DataFrame, labels: Iterable[str]) -> list[tuple[str, str]]:
@@ -142,11 +145,22 @@ def invalid_table(broken: pd.DataFrame, labels: Mapping[str, str]) -> list[dict[
     return lines
 
 
-def cell_table(rows: pd.DataFrame, labels: Mapping[str, str]) -> list[dict[str, str]]:
-    """Every cell with its identity and where it came from."""
+def cell_table(rows: pd.DataFrame, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Every cell with its identity, where it came from, and ``samples``, the first `SHOWN_SAMPLES` of it."""
     names = ("cell_id", *CONTEXT, "task", "budget", "created", "git", "config")
-    cells = rows.drop_duplicates("cell_id")
     return [
-        {name: str(line[name]) for name in names} | {"label": labels[str(line["cell_id"])]}
-        for line in cells.to_dict("records")
+        {name: str(own.iloc[0][name]) for name in names} | {"label": labels[str(cell)], "samples": _first_samples(own)}
+        for cell, own in rows.groupby("cell_id", sort=False)
+    ]
+
+
+def _first_samples(cell: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """Id, scores and answer of each."""
+    return [
+        (
+            str(sample),
+            ", ".join(f"{metric_title(str(row['metric']))} {row['value']:.3g}" for row in own.to_dict("records")),
+            _excerpt(str(own.iloc[0]["prediction"])),
+        )
+        for sample, own in itertools.islice(cell.groupby("sample_id", sort=False), SHOWN_SAMPLES)
     ]

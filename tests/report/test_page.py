@@ -16,6 +16,7 @@ from harness.report.labels import policy_labels
 from harness.report.ledger_table import ledger_lines
 from harness.report.page import render, write_report
 from harness.report.rows import checked_rows
+from harness.report.run_facts import SHOWN_SAMPLES
 from harness.report.summary import summary_table, value_text
 
 Make = Callable[..., pd.DataFrame]
@@ -91,8 +92,22 @@ def test_names_what_was_run(page: str, rows: pd.DataFrame) -> None:
 
 
 def test_shows_every_number_of_the_summary(page: str, rows: pd.DataFrame) -> None:
-    shown = Counter(re.findall(r'class="value">([^<]+)<', page))
+    shown = Counter(re.findall(r'class="value"[^>]*>([^<]+)<', page))
     assert shown == Counter(value_text(line) for line in summary_table(rows).to_dict("records"))
+
+
+def test_every_number_leads_to_its_cell_and_the_cells_first_samples(page: str, rows: pd.DataFrame) -> None:
+    shown = re.findall(r'class="value" href="#cell-([^"]+)"[^>]*>([^<]+)<', page)
+    lines = summary_table(rows).to_dict("records")
+    assert Counter(shown) == Counter((str(line["cell_id"]), value_text(line)) for line in lines)
+    for cell in rows["cell_id"].unique():
+        entry = page.partition(f'<tr id="cell-{cell}">')[2].partition("</tr>")[0]
+        own = rows[rows["cell_id"] == cell]
+        first = own.drop_duplicates("sample_id").head(SHOWN_SAMPLES)
+        assert entry.count("<li>") == len(first) > 0
+        for sample in first["sample_id"]:
+            for score in own[own["sample_id"] == sample]["value"]:
+                assert re.search(rf"<li>{re.escape(str(sample))}: [^<]*{re.escape(f'{score:.3g}')}", entry)
 
 
 def test_shows_every_figure(page: str) -> None:
