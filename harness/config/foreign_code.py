@@ -2,7 +2,8 @@
 
 ``trusted=[my_pkg]`` on the command line lets a policy be a class of that package. Hydra itself would import what a file
 names as a callback or as a logging handler before we see the configuration, so that is refused first: a YAML file of a
-stranger, an experiment in ``--config-dir`` say, can choose among what is here and set numbers, and run no code.
+stranger, an experiment in ``--config-dir`` say, can choose among what is here and set numbers; it runs no code and
+reads nothing of the environment.
 """
 
 from __future__ import annotations
@@ -48,6 +49,30 @@ def refuse_foreign_code(words: Sequence[str]) -> None:
             if not name.startswith(OUR_LOGGING):
                 raise UserError(f"hydra.{group} would run code of its own ({name}): leave it out.")
     check_trusted(config, overrides)
+    _refuse_environment(OmegaConf.to_container(config, resolve=False), overrides)
+
+
+def _refuse_environment(config: Any, overrides: Sequence[str]) -> None:
+    """Raise `UserError` where a file reads the environment: its values would end in results, file names and pages."""
+    for text in _texts(config):
+        if "oc.env" in text and not any(text in each for each in overrides):
+            raise UserError(
+                f"A configuration file reads the environment ({text}), whose values would be stored with the results: "
+                "write the value itself, or give the setting on the command line."
+            )
+
+
+def _texts(node: Any) -> Iterator[str]:
+    """Every text of a configuration, at any depth, those of Hydra itself left out."""
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            if key != "hydra":
+                yield from _texts(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _texts(value)
+    elif isinstance(node, str):
+        yield node
 
 
 def check_trusted(config: DictConfig, overrides: Sequence[str]) -> None:

@@ -52,6 +52,17 @@ def test_trust_comes_from_the_command_line(tmp_path):
     refuse_foreign_code([*with_file(tmp_path, FOREIGN["a trusted package"].encode()), "trusted=[antigravity]"])
 
 
+@pytest.mark.parametrize("where", ["name", "results_dir", "grids"])
+def test_a_file_reads_nothing_of_the_environment_and_a_command_may(where, tmp_path):
+    secret = "${oc.env:KVREPLICA_SECRET}"
+    line = f"grids: {{a: {{mini: [{{task: '{secret}'}}]}}}}" if where == "grids" else f"{where}: {secret}"
+    with pytest.raises(
+        UserError, match=r"^A configuration file reads the environment \(\$\{oc.env:KVREPLICA_SECRET\}\)"
+    ):
+        refuse_foreign_code(with_file(tmp_path, line.encode()))
+    refuse_foreign_code(["task=niah", f"results_dir={secret}"])
+
+
 @pytest.mark.parametrize(
     "words", [["policy=sink,tova", "-m"], ["+exp=quickstart"], ["--cfg", "job"], [f"--config-dir={__file__}"]]
 )
