@@ -60,14 +60,20 @@ class Setting:
 
 
 TESTBED_BLOCKS = Setting("testbed, blocks of 32", "testbed", "longbench_mini/multi_doc_qa", "blocked", 32)
-SMOLLM2_BLOCKS = Setting("SmolLM2-135M, blocks of 128", "smollm2-135m", "ruler/niah_multikey_1", "blocked", 128)
+ONE_KEY, FOUR_KEYS, TEXT = "ruler_answers/niah_multikey_1", "ruler_answers/niah_multiquery", "ruler/niah_multikey_1"
+SMOLLM2_BLOCKS, SMOLLM2_FOUR_KEYS, SMOLLM2_TEXT = (
+    Setting("SmolLM2-135M, blocks of 128", "smollm2-135m", task, "blocked", 128) for task in (ONE_KEY, FOUR_KEYS, TEXT)
+)
 TESTBED_ONE_SHOT = Setting("testbed, one shot", "testbed", "longbench_mini/multi_doc_qa", "one_shot", 0)
-SMOLLM2_ONE_SHOT = Setting("SmolLM2-135M, one shot", "smollm2-135m", "ruler/niah_multikey_1", "one_shot", 0)
+SMOLLM2_ONE_SHOT, FOUR_KEYS_ONE_SHOT, TEXT_ONE_SHOT = (
+    Setting("SmolLM2-135M, one shot", "smollm2-135m", task, "one_shot", 0) for task in (ONE_KEY, FOUR_KEYS, TEXT)
+)
 NOVELS = Setting("SmolLM2-135M, novels", "smollm2-135m", "book_perplexity", "blocked", 128)
 FIGURES = {
-    "questions": (SMOLLM2_BLOCKS, TESTBED_BLOCKS),
-    "one_shot": (SMOLLM2_ONE_SHOT, TESTBED_ONE_SHOT),
+    "questions": (SMOLLM2_BLOCKS, SMOLLM2_FOUR_KEYS, TESTBED_BLOCKS),
+    "one_shot": (SMOLLM2_ONE_SHOT, FOUR_KEYS_ONE_SHOT, TESTBED_ONE_SHOT),
 }
+TABLES = (*FIGURES["questions"], SMOLLM2_TEXT, *FIGURES["one_shot"], TEXT_ONE_SHOT, NOVELS)
 
 
 def score(cell: CellRows) -> Interval:
@@ -148,7 +154,7 @@ def main() -> None:
     with white_page_style():
         for name, settings in FIGURES.items():
             (IMAGES / f"findings_{name}.png").write_bytes(render_pixels(draw(settings, index)))
-    for setting in (SMOLLM2_BLOCKS, TESTBED_BLOCKS, SMOLLM2_ONE_SHOT, TESTBED_ONE_SHOT, NOVELS):
+    for setting in TABLES:
         say(markdown(setting, index))
         say("")
     say(dense_table("smollm2-135m", index))
