@@ -21,8 +21,7 @@ def write_atomically(file: Path, content: bytes, flushed: bool = True) -> None:
     Without ``flushed`` this holds while the machine runs; a power cut can leave an empty file. Raises OSError, and then
     leaves nothing behind.
     """
-    host = socket.gethostname().replace(".", "-")
-    temporary = file.with_name(f".{file.name}.{host}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary = temporary_name(file, "tmp")
     try:
         with temporary.open("wb") as stream:
             stream.write(content)
@@ -34,6 +33,15 @@ def write_atomically(file: Path, content: bytes, flushed: bool = True) -> None:
         temporary.unlink(missing_ok=True)
     if flushed:
         flush_folder(file.parent)
+
+
+def temporary_name(place: Path, suffix: str) -> Path:
+    """The name beside ``place`` under which this process writes it; `is_left_behind` reads the process from it."""
+    return place.with_name(f".{place.name}.{_host()}.{os.getpid()}.{uuid.uuid4().hex[:8]}.{suffix}")
+
+
+def _host() -> str:
+    return socket.gethostname().replace(".", "-")
 
 
 def flush_folder(folder: Path) -> None:
@@ -48,14 +56,15 @@ def flush_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def is_left_behind(temporary: Path) -> bool:
-    """Whether this temporary file is no longer being written: its process has ended, or it is older than an hour."""
+def is_left_behind(temporary: Path, after: float = ABANDONED) -> bool:
+    """Whether this temporary file is no longer being written: its process has ended, or it is of another machine and
+    was last changed more than ``after`` seconds ago."""
     fields = temporary.name.split(".")
     host, pid = fields[-4:-2] if len(fields) >= 5 else ("", "")
-    if host == socket.gethostname().replace(".", "-") and pid.isdigit():
+    if host == _host() and pid.isdigit():
         return not is_running(int(pid))
     try:
-        return time.time() - temporary.stat().st_mtime > ABANDONED
+        return time.time() - temporary.stat().st_mtime > after
     except FileNotFoundError:
         return False
 

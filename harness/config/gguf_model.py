@@ -14,7 +14,6 @@ import importlib.util
 import io
 import os
 import shutil
-import uuid
 from collections.abc import Callable
 from contextlib import redirect_stderr
 from pathlib import Path
@@ -23,11 +22,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from harness.atomic_files import is_left_behind, temporary_name
 from harness.config.identity import hash_files
 from harness.console import say
 from harness.errors import UserError
 
 NEEDED = ("gguf", "accelerate")  # packages with which transformers reads such files
+LONGEST = 24 * 3600  # seconds that a conversion may take on another machine, whose processes cannot be asked
 FORMAT = 1  # raised whenever files are converted differently
 # Values of tokenizer.ggml.pre whose tokenizers make a word of every digit before they split by the rules of GPT-2, of
 # which transformers 5.23 knows none. Source: the table in llama.cpp's src/llama-vocab.cpp.
@@ -53,9 +54,10 @@ def _once(file: Path, what: str, write: Callable[[Path], None]) -> Path:
     if folder.is_dir():
         return folder
     say(f"{file.name}: converting its {what} once, into {folder}.")
-    unfinished = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.part")
+    unfinished = temporary_name(folder, "part")
     try:
         unfinished.mkdir(parents=True)
+        _remove_leftovers(folder.parent)
         write(unfinished)
         if not folder.is_dir():
             unfinished.rename(folder)
@@ -68,6 +70,13 @@ def _once(file: Path, what: str, write: Callable[[Path], None]) -> Path:
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return folder
+
+
+def _remove_leftovers(cache: Path) -> None:
+    """Remove what killed conversions have left, of any file; what another process is writing now stays."""
+    for unfinished in cache.glob(".*.part"):
+        if is_left_behind(unfinished, after=LONGEST):
+            shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def cache_folder() -> Path:

@@ -13,10 +13,11 @@ import huggingface_hub
 from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # of whichever library it is built on
 
 from tasks.base import TaskError
-from tasks.data import DataSet
+from tasks.data import CATALOGUE, DataSet
 from tasks.data.catalogue import Hub
 from tasks.data.tables import file_names, in_folder, unpacked
 
+SPLITS = ("validation", "test")
 CONVERTED = "refs/convert/parquet"  # the hub's own export of repositories that have a loading script
 UNREACHABLE = (OSError, HTTPError)
 
@@ -43,7 +44,7 @@ def opened(entry: DataSet, origin: str) -> DataSource:
     Raises `TaskError` where there is no such folder, no hub repository, or no network.
     """
     if origin.startswith("hub:"):
-        return Repository(Hub(origin.removeprefix("hub:"), entry.hub.config if entry.hub else None, _split(entry)))
+        return Repository(Hub(origin.removeprefix("hub:"), entry.hub.config if entry.hub else None))
     if origin == "hub":
         return _on_hub(entry)
     if not Path(origin).is_dir():
@@ -55,6 +56,9 @@ def opened(entry: DataSet, origin: str) -> DataSource:
 
 
 def _split(entry: DataSet) -> str:
+    """The hub's split: a data set that is called as one is that one, such as ``xsum/test``."""
+    if entry.member in SPLITS:
+        return entry.member
     return entry.hub.split if entry.hub else "test"
 
 
@@ -84,10 +88,18 @@ class Folder:
 
     def get(self, entry: DataSet) -> FetchedRows:
         """From the first of the file names that the data set may have."""
-        for file in in_folder(entry, self.folder):
-            if file.is_file():
-                return FetchedRows(unpacked(file), str(file), {"file": str(file.resolve())})
-        raise TaskError(f"{self.folder} does not hold {entry.name} ({file_names(entry)}).")
+        file = self._file(entry)
+        if file is not None:
+            return FetchedRows(unpacked(file), str(file), {"file": str(file.resolve())})
+        splits = [each for each in CATALOGUE.values() if each.group == entry.group and each.member in SPLITS]
+        others = [each.name for each in splits if entry.member in SPLITS and self._file(each)]
+        raise TaskError(
+            f"{self.folder} does not hold {entry.name} ({file_names(entry)})"
+            + (f", but {others[0]}: fetch that by its name." if others else ".")
+        )
+
+    def _file(self, entry: DataSet) -> Path | None:
+        return next((file for file in in_folder(entry, self.folder) if file.is_file()), None)
 
 
 @dataclass(frozen=True)
@@ -143,7 +155,7 @@ class Repository:
                 f"network, save it as {entry.member}.jsonl, and say --from <its folder>."
             ) from None
         data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in loaded).encode()
-        return FetchedRows(data, name, {"repository": name, "revision": revision, "split": self.hub.split})
+        return FetchedRows(data, name, {"repository": name, "revision": revision, "split": _split(entry)})
 
     def _load(self, entry: DataSet) -> tuple[Any, str]:
         try:
@@ -154,11 +166,11 @@ class Repository:
         for revision in (self.hub.revision, CONVERTED):
             commit = huggingface_hub.HfApi().dataset_info(self.hub.repository, revision=revision).sha
             try:
-                rows = datasets.load_dataset(self.hub.repository, config, split=self.hub.split, revision=commit)
+                rows = datasets.load_dataset(self.hub.repository, config, split=_split(entry), revision=commit)
             except RuntimeError:  # "Dataset scripts are no longer supported"
                 continue
             return rows, str(commit)
         raise TaskError(
             f"{self.hub.repository} has a loading script and no export: load it with 'datasets<4', save the split "
-            f"{self.hub.split} as {entry.member}.jsonl, and say --from <its folder>."
+            f"{_split(entry)} as {entry.member}.jsonl, and say --from <its folder>."
         )

@@ -47,6 +47,14 @@ CASES = {
     ),
     "no model path": (["model=hf"], "add model.path=<folder or hub id>"),
     "missing GGUF file": (["model=hf", "model.path=./nowhere.gguf"], "There is no file ./nowhere.gguf"),
+    "misspelt GGUF file": (
+        ["model=hf", "model.path=harness/testbed", "model.gguf_file=tset.gguf"],
+        "has no file tset.gguf, which model.gguf_file names; its GGUF files are none: leave model.gguf_file out",
+    ),
+    "GGUF file of a missing folder": (
+        ["model=hf", "model.path=./nowhere", "model.gguf_file=test.gguf"],
+        "There is no folder ./nowhere",
+    ),
     "missing folder": (["model=hf", "model.path=./nowhere"], "There is no folder ./nowhere"),
     "folder without a model": (["model=hf", "model.path=tests"], "holds no model that transformers can load"),
     "unknown dtype": (["model.dtype=float"], "Did you mean float32 or float16"),

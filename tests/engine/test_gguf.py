@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
@@ -13,7 +20,7 @@ from harness.config import gguf_model, identity
 from harness.config.model import ModelSpec
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request
-from harness.errors import UserError
+from harness.errors import MissingInputError, UserError
 from policies import DENSE
 
 
@@ -156,6 +163,119 @@ def test_a_conversion_that_fails_leaves_nothing(original, monkeypatch, tmp_path)
     with pytest.raises(UserError):
         spec(path=broken).config()
     assert list((tmp_path / "gguf").iterdir()) == []
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from harness.config import gguf_model
+def write(file, folder):
+    (folder / "config.json").write_text("{")
+    os.kill(os.getpid(), signal.SIGKILL)
+gguf_model._write_description = write
+gguf_model.described(Path(sys.argv[1]))
+"""
+
+
+def test_what_a_killed_conversion_left_goes_at_the_next_and_is_never_used(file, monkeypatch, tmp_path):
+    monkeypatch.setenv("KVREPLICA_CACHE", str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", KILLED, str(file)], check=False, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    (left,) = (tmp_path / "gguf").iterdir()
+    assert (left / "config.json").read_text() == "{"
+    assert spec(path=file).config().vocab_size == len(TOKENS)
+    (whole,) = (tmp_path / "gguf").iterdir()
+    assert whole != left
+    assert whole.suffix != ".part"
+
+
+@pytest.fixture(scope="module")
+def ended():
+    """The id of a process that has ended."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        pass
+    return process.pid
+
+
+@pytest.mark.parametrize(
+    ("host", "pid", "days", "stays"),
+    [
+        ("here", "running", 2, True),
+        ("here", "ended", 0, False),
+        ("elsewhere", "ended", 0, True),  # a process of another machine cannot be asked
+        ("elsewhere", "ended", 2, False),
+    ],
+)
+def test_what_another_process_is_converting_now_stays(host, pid, days, stays, ended, file, monkeypatch, tmp_path):
+    monkeypatch.setenv("KVREPLICA_CACHE", str(tmp_path))
+    where = socket.gethostname().replace(".", "-") if host == "here" else host
+    number = os.getppid() if pid == "running" else ended
+    other = tmp_path / "gguf" / f".0123456789abcdef-1-bfloat16.{where}.{number}.89abcdef.part"
+    other.mkdir(parents=True)
+    (other / "config.json").touch()
+    changed = time.time() - days * 24 * 3600 - 60
+    os.utime(other, (changed, changed))
+    spec(path=file).config()
+    assert other.exists() == stays
+
+
+@pytest.fixture
+def beside(file, tmp_path):
+    """A folder with a model's own files and a GGUF file."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    (tmp_path / "tiny-F32.gguf").symlink_to(file)
+    return tmp_path
+
+
+def test_a_file_beside_a_config_is_the_model_where_it_is_named(beside, file):
+    assert spec(path=beside, gguf_file="tiny-F32.gguf").identity() == spec(path=file).identity()
+    assert spec(path=beside).identity() != spec(path=file).identity()
+
+
+@pytest.mark.parametrize("use", [ModelSpec.identity, ModelSpec.config, ModelSpec.tokenizer])
+def test_a_misspelt_file_is_not_the_model_beside_it(use, beside):
+    (beside / "other.gguf").touch()
+    with pytest.raises(UserError) as refused:
+        use(spec(path=beside, gguf_file="tiny-F23.gguf"))
+    assert str(refused.value) == (
+        f"The folder {beside} has no file tiny-F23.gguf, which model.gguf_file names; its GGUF files are other.gguf, "
+        "tiny-F32.gguf: write model.gguf_file=tiny-F32.gguf, or leave model.gguf_file out for the model that its "
+        "config.json describes."
+    )
+
+
+def test_a_file_that_is_named_where_there_is_none_is_refused_too(tmp_path):
+    with pytest.raises(UserError, match=r"no file x\.gguf, .*its GGUF files are none: correct model\.path\.$"):
+        spec(path=tmp_path, gguf_file="x.gguf").identity()
+
+
+def test_two_files_are_not_named_at_once(file):
+    with pytest.raises(UserError, match=r"is a file, and model\.gguf_file=other\.gguf another: leave one of them out"):
+        spec(path=file, gguf_file="other.gguf").identity()
+
+
+@pytest.fixture
+def hub_cache(monkeypatch, tmp_path):
+    """The files of one hub repository that are in the local cache."""
+
+    def holding(*names):
+        def cached(repository, name, revision=None):
+            return str(tmp_path / name) if name in names else None
+
+        monkeypatch.setattr("harness.config.model_files.try_to_load_from_cache", cached)
+
+    return holding
+
+
+def test_a_file_of_the_hub_that_is_not_here_is_not_the_model_that_is(hub_cache):
+    wanted = spec(path="owner/name", gguf_file="x.gguf")
+    hub_cache("config.json", "x.gguf")
+    assert wanted.gguf is not None
+    hub_cache("config.json")
+    with pytest.raises(MissingInputError, match=r"not its file x\.gguf, .*'hf download owner/name x\.gguf', or leave"):
+        wanted.identity()
+    hub_cache()
+    assert wanted.identity()["hub"] == "owner/name"  # loading it says how to fetch it
 
 
 def test_a_missing_file_is_named():

@@ -264,6 +264,29 @@ def test_a_repository_that_does_not_answer_as_expected_is_told_in_a_sentence(ans
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize(("split", "number"), [("validation", 11332), ("test", 11334)])
+def test_each_split_of_xsum_is_a_data_set_of_its_own(split, number, command, hub, tmp_path):
+    asked = hub(articles(number))
+    assert command(f"xsum/{split}", "--from", "hub")[0] == 0
+    assert asked == [("EdinburghNLP/xsum", None, split, "commit-of-refs/convert/parquet")]
+    assert [file.name for file in (tmp_path / "data/xsum").iterdir()] == [f"{split}.jsonl"]
+    assert json.loads((tmp_path / "data/PROVENANCE.json").read_text())[f"xsum/{split}"]["split"] == split
+
+
+def test_a_folder_with_one_split_of_xsum_is_not_taken_for_the_other(command, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/test.jsonl").write_bytes(lines(articles(11334)))
+    code, out, err = command("xsum/validation", "--from", "mine")
+    assert (code, out) == (2, "")
+    assert err == (
+        "mine does not hold xsum/validation (xsum/validation.jsonl or validation.jsonl, or the same with .gz), "
+        "but xsum/test: fetch that by its name.\n"
+    )
+    assert not (tmp_path / "data").exists()
+    code, out, _ = command("xsum/test", "--from", "mine")
+    assert (code, "data/xsum/test.jsonl: 11334 rows" in out) == (0, True)
+
+
 def test_a_mirror_is_taken_only_if_it_is_the_benchmark(command, hub):
     asked = hub(rows_of("qasper", 200), [{**row, "answer_prefix": "A:"} for row in rows_of("qasper", 200)])
     assert command("longbench/qasper", "--from", "hub:somebody/LongBench")[0] == 0

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tasks import Likelihood, TaskError, build
+from tasks.base import MissingDataError
 from tasks.data.tables import table
 from tasks.metrics.overlap import rouge_l
 from tasks.needle import diagonals
@@ -14,7 +15,7 @@ from tasks.templates import fill
 SELF_BLEU = json.loads((Path(__file__).parent / "micro_examples/self_bleu.json").read_text())
 
 
-@pytest.mark.parametrize("subset", ["xsum", "cnn_dailymail"])
+@pytest.mark.parametrize("subset", ["xsum", "xsum_test", "cnn_dailymail"])
 def test_summaries_are_asked_and_scored_as_in_buzz(subset, words):
     task = build("buzz", subset=subset, data="fixture")
     for sample in task.samples(words):
@@ -53,6 +54,63 @@ def test_only_the_first_rows_with_an_article_are_asked(words, tmp_path):
     (tmp_path / "validation.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     samples = build("buzz", data=str(tmp_path), rows=2).samples(words)
     assert [sample.document for sample in samples] == ["0", "2"]
+
+
+def write_articles(folder: Path, split: str, number: int = 3) -> str:
+    rows = [{"document": f"Text {index} of {split}", "summary": "S", "id": index} for index in range(number)]
+    (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(folder)
+
+
+def test_a_folder_may_hold_both_splits_of_xsum_and_rows_say_which_was_asked(words, tmp_path):
+    for split in ("validation", "test"):
+        folder = write_articles(tmp_path, split)
+    buzz, other = build("buzz", data=folder), build("buzz", subset="xsum_test", data=folder)
+    assert (buzz.label, other.label) == ("buzz/xsum", "buzz/xsum_test")
+    assert buzz.revision()["data"] != other.revision()["data"]
+    assert {**buzz.revision(), "data": ""} == {**other.revision(), "data": ""}
+    assert buzz.samples(words)[0].prompt == other.samples(words)[0].prompt.replace("of test", "of validation")
+
+
+@pytest.mark.parametrize(
+    ("subset", "wanted", "there", "instead"),
+    [("xsum", "validation", "test", "xsum_test"), ("xsum_test", "test", "validation", "xsum")],
+)
+@pytest.mark.parametrize("where", ["folder", "auto"])
+def test_another_split_of_xsum_is_named_and_never_taken_in_its_place(
+    subset, wanted, there, instead, where, words, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data/xsum").mkdir(parents=True)
+    folder = write_articles(tmp_path / "data/xsum", there)
+    task = build("buzz", subset=subset, data="auto" if where == "auto" else folder)
+    for use in (task.revision, lambda: task.samples(words)):
+        with pytest.raises(MissingDataError) as refused:
+            use()
+        sentence = str(refused.value)
+        assert f"xsum/{wanted}" in sentence.partition(":")[0]
+        assert sentence.endswith(
+            f"What is there is xsum/{there}: 'task=buzz task.subset={instead}' asks the same of that split, as a task "
+            "of its own."
+        )
+        assert refused.value.data_set == f"xsum/{wanted}"
+
+
+def test_where_no_split_of_xsum_is_here_none_is_offered(words, tmp_path):
+    with pytest.raises(MissingDataError, match=r"fetch_data xsum/validation --from hub'\.$"):
+        build("buzz", data=str(tmp_path)).revision()
+
+
+XSUM_ROWS = Path("/work/shared/data/xsum_rows/test_1000.jsonl")  # may not be passed on
+
+
+@pytest.mark.skipif(not XSUM_ROWS.is_file(), reason="rows of XSum's test split are not here")
+def test_real_rows_of_the_test_split_are_asked(words, tmp_path):
+    (tmp_path / "test.jsonl").symlink_to(XSUM_ROWS)
+    task = build("buzz", subset="xsum_test", data=str(tmp_path), rows=1000)
+    samples = task.samples(words)
+    assert len({sample.document for sample in samples}) == len(samples) == 1000
+    assert task.score(samples[0], samples[0].references[0])["rouge_1"] > 0.9
 
 
 def test_wikitext_rows_are_lines_that_predict_something(words, testbed):
