@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 from policies.ada import AdaKV
 from policies.buzz import Buzz
 from policies.caote import CAOTE, Correction, FastCAOTE
+from policies.chunkkv import ChunkKV
+from policies.cur import CUR
 from policies.fastgen import FastGen
 from policies.gemfilter import TokenFilter
 from policies.h2o import H2O
@@ -19,11 +21,13 @@ from policies.headkv import HeadKV
 from policies.keydiff import KeyDiff
 from policies.kvec import KVec
 from policies.l2 import L2
+from policies.lagkv import LagKV
 from policies.oracle import Oracle
 from policies.policy import Policy, PromptStage, Protect, Schedule
 from policies.pyramid import PyramidKV
 from policies.random import Random
 from policies.recency import Recency
+from policies.rkv import RKV
 from policies.scissorhands import Scissorhands
 from policies.scorer import Scorer
 from policies.selection import Allocator, SkipLayers
@@ -33,14 +37,18 @@ from policies.tova import TOVA
 from policies.view import PolicyError
 
 SCORERS: dict[str, Callable[..., Scorer]] = {
+    "chunkkv": ChunkKV,
+    "cur": CUR,
     "h2o": H2O,
     "hashevict": HashEvict,
     "keydiff": KeyDiff,
     "kvec": KVec,
     "oracle": Oracle,
     "l2": L2,
+    "lagkv": LagKV,
     "random": Random,
     "recency": Recency,
+    "rkv": RKV,
     "scissorhands": Scissorhands,
     "snapkv": SnapKV,
     "tova": TOVA,
@@ -83,7 +91,7 @@ def build(config: Mapping[str, Any]) -> Policy:
             raise PolicyError(f"Policy '{name}' has no part '{part}'. {nearest(part, PARTS)}")
     kind = StructuralPolicy if "structure" in settings else Policy
     policy = kind(name=name, **{part: PARTS[part](spec) for part, spec in settings.items()})
-    return _with_one_window(policy, settings.get("allocator"))
+    return _with_one_sinks(_with_one_window(policy, settings.get("allocator")), settings.get("scorer"))
 
 
 def _with_one_window(policy: Policy, spec: Any) -> Policy:
@@ -110,9 +118,28 @@ def _with_one_window(policy: Policy, spec: Any) -> Policy:
     return policy
 
 
+def _with_one_sinks(policy: Policy, spec: Any) -> Policy:
+    """The policy with the scorer's sinks set to protect.sinks; `PolicyError` where the two differ.
+
+    A scorer that counts the sinks apart (LagKV) must mean the tokens that are protected.
+    """
+    scorer: Any = policy.scorer
+    sinks = policy.protect.sinks
+    if not isinstance(spec, str | Mapping) or not hasattr(scorer, "sinks"):
+        return policy
+    if isinstance(spec, str) or "sinks" not in spec:
+        return dataclasses.replace(policy, scorer=dataclasses.replace(scorer, sinks=sinks))
+    if scorer.sinks != sinks:
+        raise PolicyError(
+            f"Policy '{policy.name}' protects {sinks} sinks (policy.protect.sinks), but its scorer counts "
+            f"{scorer.sinks} (policy.scorer.sinks): set both to the same number."
+        )
+    return policy
+
+
 def _prompt_stage(spec: Mapping[str, Any]) -> PromptStage:
     return PromptStage(
-        scorer=_part("prompt_stage.scorer", spec.get("scorer", ""), SCORERS),
+        scorer=_scorer("prompt_stage.scorer", spec.get("scorer", "")),
         protect=_construct("prompt_stage.protect", Protect, spec.get("protect") or {}),
     )
 
@@ -127,6 +154,18 @@ def _part(role: str, spec: str | Mapping[str, Any] | Part, known: Mapping[str, C
     if name not in known:
         raise PolicyError(f"There is no {role} called '{name}'. {nearest(name, known)}")
     return _construct(f"{role} '{name}'", known[name], parameters)
+
+
+def _scorer(role: str, spec: str | Mapping[str, Any] | Scorer) -> Scorer:
+    """A scorer, and the one that it is over, from the same names."""
+    if isinstance(spec, Mapping) and "base" in spec:
+        try:
+            spec = {**spec, "base": _scorer(f"{role}.base", spec["base"])}
+        except TypeError as error:  # settings that deep were not checked before
+            raise PolicyError(
+                f"A setting of the {role}.base does not fit ({error}): give what policy.scorer takes under that name."
+            ) from error
+    return _part(role, spec, SCORERS)
 
 
 def _construct(what: str, factory: Callable[..., Part], parameters: Mapping[str, Any]) -> Part:
@@ -149,5 +188,6 @@ PARTS: dict[str, Callable[[Any], Any]] = {
     **{role: partial(_part, role, known=known) for role, known in NAMED_PARTS.items()},
     **{role: partial(_construct, role, kind) for role, kind in PLAIN_PARTS.items()},
     **{role: lambda value: value for role in VALUES},
+    "scorer": partial(_scorer, "scorer"),
     "prompt_stage": _prompt_stage,
 }

@@ -20,10 +20,14 @@ from harness.engine.requests import Prompting
 from policies import Policy, Protect, Schedule
 from policies.ada import AdaKV
 from policies.caote import CAOTE
+from policies.chunkkv import ChunkKV
+from policies.cur import CUR
 from policies.h2o import H2O
 from policies.hashevict import HashEvict
 from policies.keydiff import KeyDiff
 from policies.l2 import L2
+from policies.lagkv import LagKV
+from policies.rkv import RKV
 from policies.scissorhands import Scissorhands
 from policies.scorer import SlotState
 from policies.selection import SkipLayers
@@ -83,6 +87,7 @@ def test_decode_does_not_read_the_future(name):
 GROUPED = {
     "h2o": H2O(), "h2o-mean": H2O("mean"), "tova": TOVA(), "tova-layer": TOVA("layer"), "keydiff": KeyDiff(),
     "snapkv": SnapKV(4, 3), "snapkv-max": SnapKV(4, 3, "max"), "l2": L2(), "scissorhands": Scissorhands(),
+    "lagkv": LagKV(4, 0), "rkv": RKV(4, 3), "cur": CUR(window=4), "chunkkv": ChunkKV(SnapKV(4, 3), 3),
     **{f"hashevict-{rule}": HashEvict(8, group_rule=rule) for rule in ("sum", "mean_query", "min", "majority")},
 }  # fmt: skip
 
@@ -146,6 +151,10 @@ STORED = {
     "keydiff": Policy("", KeyDiff(), schedule=AFTER),
     "caote": Policy("", H2O(), CAOTE(), Protect(recent=3), AFTER),
     "l2": Policy("", L2(), schedule=AFTER),
+    "lagkv": Policy("", LagKV(4, 2), protect=Protect(sinks=2), schedule=AFTER),
+    "rkv": Policy("", RKV(4, 3), protect=Protect(recent=4), schedule=AFTER),
+    "cur": Policy("", CUR(window=4), protect=Protect(sinks=2), schedule=AFTER),
+    "chunkkv": Policy("", ChunkKV(KeyDiff(), 3), schedule=AFTER),
 }
 
 

@@ -128,7 +128,8 @@ def test_hard_inputs_keep_the_promises(name, data):
 def readers_of(what: str) -> list[str]:
     """Policies whose scores depend on queries or on keys."""
     blind = ("window", "sink", "random")
-    blind += ("l2", "keydiff", "hashevict/released-code") if what == "queries" else ("hashevict",)
+    blind += ("lagkv",)  # of the newest tokens, which it always keeps
+    blind += ("l2", "keydiff", "cur", "hashevict/released-code") if what == "queries" else ("hashevict",)
     return [name for name in ON_ONE_LAYER if not name.startswith(blind)]
 
 

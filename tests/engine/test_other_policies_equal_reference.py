@@ -20,13 +20,17 @@ from reference.presets import make
 from harness.engine.requests import Prompting
 from policies import Policy, Protect, Schedule
 from policies.buzz import Buzz
+from policies.chunkkv import ChunkKV
+from policies.cur import CUR
 from policies.fastgen import FastGen
 from policies.h2o import H2O
 from policies.hashevict import HashEvict, projection_of
 from policies.keydiff import KeyDiff
 from policies.l2 import L2
+from policies.lagkv import LagKV
 from policies.policy import PromptStage
 from policies.recency import Recency
+from policies.rkv import RKV
 from policies.scissorhands import Scissorhands
 from policies.selection import SkipLayers
 from policies.snapkv import SnapKV
@@ -36,7 +40,10 @@ from policies.tova import TOVA
 AFTER_PROMPT = Schedule("after_prompt")
 ONCE_THEN_FIRST = Schedule("after_prompt", evict_first=True)
 TOKEN_BY_TOKEN = Schedule("each_block", evict_first=True)
-BAND = Protect(sinks=2, recent=3)
+SCHEDULES = {"blocked": Schedule(), "one_shot": AFTER_PROMPT}
+FED = {"blocked": {}, "one_shot": {"prefill_evict": "once_after_prompt"}}
+NOTHING, BAND = Protect(), Protect(sinks=2, recent=3)
+SNAP3 = {"window": 3, "kernel": 3}
 SNAP16X5 = PromptStage(SnapKV(window=16, kernel=5, pool="avg_nopad"), Protect(sinks=2, recent=16))
 SEED, BITS, WIDTH = 3, 8, 8
 R = projection_of(SEED, 0, BITS, WIDTH).double().numpy()
@@ -57,6 +64,31 @@ class Pair:
 
 def keydiff(**parameters: str) -> Pair:
     return Pair(Policy("", KeyDiff(**parameters)), "keydiff/default", parameters, feed="blocked")
+
+
+def lagkv(feed: str = "blocked", **parameters: Any) -> Pair:
+    settings = {"lag": 5, **parameters}
+    fast = Policy("", LagKV(sinks=2, **settings), protect=Protect(sinks=2), schedule=SCHEDULES[feed])
+    ranked = settings.get("compare", "within") == "within"  # ranks are whole: nothing lies near a tie
+    return Pair(fast, "lagkv", {"sink": 2, **settings, **FED[feed]}, feed, ties=ranked, smallest=2)
+
+
+def cur(feed: str = "blocked", **parameters: Any) -> Pair:
+    settings = {"window": 4, **parameters}
+    fast = Policy("", CUR(**settings), protect=Protect(sinks=2), schedule=SCHEDULES[feed])
+    return Pair(fast, "cur", {"sink": 2, **settings, **FED[feed]}, feed, smallest=2)
+
+
+def rkv(feed: str = "blocked", **parameters: Any) -> Pair:
+    settings = {"window": 3, "kernel": 3, **parameters}
+    fast = Policy("", RKV(**settings), protect=Protect(recent=3), schedule=SCHEDULES[feed])
+    return Pair(fast, "rkv", settings | FED[feed], feed, smallest=3)
+
+
+def chunkkv(base: Any, preset: str, feed: str = "blocked", protect: Protect = NOTHING, **parameters: Any) -> Pair:
+    fast = Policy("", ChunkKV(base, 4), protect=protect, schedule=SCHEDULES[feed])
+    parameters = {"size": 4, **parameters, **FED[feed]}
+    return Pair(fast, f"chunkkv+{preset}", parameters, feed, smallest=max(1, protect.smallest_budget()))
 
 
 def hashevict(hash_of: str, group_rule: str = "sum") -> Pair:
@@ -128,6 +160,23 @@ PAIRS = {
     "buzz-no-max": buzz(new_rule="interval"),
     "buzz-swapped": buzz(swap_strides=True),
     "buzz-fast": buzz(accumulate=False),
+    "lagkv": lagkv(),
+    "lagkv-once": lagkv("one_shot"),
+    "lagkv-long": lagkv(lag=9),
+    "lagkv-across": lagkv(compare="across"),
+    "rkv": rkv(),
+    "rkv-once": rkv("one_shot"),
+    "rkv-two-recent": rkv(beta=2, threshold=0.2, lam=0.4),
+    "rkv-none-recent": rkv(beta=0),
+    "cur": cur(),
+    "cur-once": cur("one_shot"),
+    "cur-average": cur(leverage="kv_avg"),
+    "cur-key": cur(leverage="key"),
+    "cur-value": cur(leverage="value", window=0),
+    "chunkkv": chunkkv(SnapKV(**SNAP3), "snapkv/keydiff", protect=Protect(recent=3), **SNAP3),
+    "chunkkv-once": chunkkv(KeyDiff(), "keydiff/default", "one_shot"),
+    "chunkkv-h2o": chunkkv(H2O(), "h2o/keydiff"),
+    "chunkkv-rkv": chunkkv(RKV(**SNAP3), "rkv", protect=Protect(recent=3), **SNAP3),
     "fastgen": fastgen(),
     "fastgen-cheap": fastgen(recovery=0.5),
     "fastgen-special": fastgen(recovery=0.0),

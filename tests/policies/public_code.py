@@ -19,10 +19,11 @@ Kept = list[list[int]]
 
 @dataclass(frozen=True)
 class Layer:
-    """What one layer of a prompt offers: q (H, G, n, D), k (H, n, D), its number, and how many layers there are."""
+    """What one layer of a prompt offers: q (H, G, n, D), k and v (H, n, D), its number, and the number of layers."""
 
     q: np.ndarray
     k: np.ndarray
+    v: np.ndarray
     number: int
     layers: int
 
@@ -99,6 +100,34 @@ def kvpress_keydiff(layer: Layer, budget: int) -> Kept:
 
 def kvpress_knorm(layer: Layer, budget: int) -> Kept:
     return [best(-np.linalg.norm(keys, axis=-1), budget) for keys in layer.k]
+
+
+def kvpress_lagkv(layer: Layer, budget: int) -> Kept:
+    """4 sinks; partitions of 128, ranked; the last whole one and what follows it first. Below two, the newest."""
+    n, lag = layer.tokens, 128
+    whole = (n - 4) // lag
+    scores = np.ones((len(layer.k), n))
+    for number in range(whole - 1):
+        own, following = (slice(4 + lag * place, 4 + lag * (place + 1)) for place in (number, number + 1))
+        sums = 0
+        for states in (layer.k.astype("f8"), layer.v.astype("f8")):
+            low, high = states[:, following].min(1, keepdims=True), states[:, following].max(1, keepdims=True)
+            spread = np.exp(((states[:, own] - low) / (high - low)).std(-1, ddof=1))
+            sums += spread / spread.sum(-1, keepdims=True)
+        scores[:, own] = sums.argsort(-1).argsort(-1) / lag
+    scores[:, :4] = np.inf
+    return [best(row, budget) for row in scores]
+
+
+def kvpress_cur(layer: Layer, budget: int) -> Kept:
+    """4 sinks; key norm x value norm, both squared, as shares of windows of 16."""
+    scores = 1
+    for states in (layer.k.astype("f8"), layer.v.astype("f8")):
+        squares = (states**2).sum(-1)
+        windows = [squares[:, start : start + 16] for start in range(0, layer.tokens, 16)]
+        scores = scores * np.concatenate([own / own.sum(-1, keepdims=True) for own in windows], -1)
+    scores[:, :4] = np.inf
+    return [best(row, budget) for row in scores]
 
 
 def kvpress_streaming(layer: Layer, budget: int) -> Kept:
@@ -248,6 +277,8 @@ ALL = [
     Public("NVIDIA/kvpress TOVAPress", "tova/kvpress", kvpress_tova, 1),
     Public("NVIDIA/kvpress KeyDiffPress", "keydiff/kvpress", kvpress_keydiff, 1),
     Public("NVIDIA/kvpress KnormPress", "l2/kvpress", kvpress_knorm, 1),
+    Public("NVIDIA/kvpress LagKVPress", "lagkv/kvpress", kvpress_lagkv, 5),
+    Public("NVIDIA/kvpress CURPress", "cur/kvpress", kvpress_cur, 5),
     Public("NVIDIA/kvpress StreamingLLMPress", "sink/kvpress", kvpress_streaming, 5),
     Public("NVIDIA/kvpress PyramidKVPress", "pyramidkv/kvpress", kvpress_pyramid, 64),
     Public("NVIDIA/kvpress AdaKVPress(SnapKVPress)", "ada_snapkv/kvpress", kvpress_ada, 64),

@@ -33,6 +33,7 @@ def drawn(tokens: int, heads: int, group: int, seed: int) -> list[Layer]:
         Layer(
             sharp * rng.normal(size=(heads, group, tokens, 16)).astype("f4"),
             (rng.uniform(0.5, 1.5, (heads, tokens, 1)) * rng.normal(size=(heads, tokens, 16))).astype("f4"),
+            rng.normal(size=(heads, tokens, 16)).astype("f4"),
             number,
             LAYERS,
         )
@@ -44,8 +45,8 @@ def ours(chosen: Policy, layers: list[Layer], budget: int) -> list[Kept]:
     """What the engine keeps of the same prompt, read at once, layer by layer."""
     chunks = []
     for layer in layers:
-        q, k = torch.from_numpy(layer.q).float().flatten(0, 1), torch.from_numpy(layer.k).float()
-        chunks.append([(q, k, torch.zeros_like(k))])
+        q, k, v = (torch.from_numpy(each).float() for each in (layer.q, layer.k, layer.v))
+        chunks.append([(q.flatten(0, 1), k, v)])
     return [steps[-1].kept for steps in run_layers(chosen, chunks, budget, 1)]
 
 
@@ -69,7 +70,7 @@ def test_3_6_snapkv_as_released_repeats_keys_to_every_query_head(preset, convent
     """FasterDecoding/SnapKV selects per query head: our preset where every query head has keys of its own."""
     for layer in drawn(150, 2, 3, 5):
         q, k = layer.q.reshape(6, 1, 150, 16), layer.k.repeat(3, axis=0)
-        repeated = replace(layer, q=q, k=k)
+        repeated = replace(layer, q=q, k=k, v=layer.v.repeat(3, axis=0))
         assert ours(policy(preset), [repeated], 60) == [convention(repeated, 60)]
 
 
@@ -84,6 +85,9 @@ def changed(preset: str) -> dict[str, Policy]:
         "pool_over": lambda over: {"all": "prefix", "prefix": "all"}[over],
         "heads": lambda heads: {"kv": "layer", "layer": "kv"}[heads],
         "anchor": lambda anchor: "mean",
+        "lag": lambda lag: lag - 1,
+        "compare": lambda compare: "across",
+        "leverage": lambda leverage: "kv_avg",
     }
     scorers = {
         field.name: replace(scorer, **{field.name: values[field.name](getattr(scorer, field.name))})

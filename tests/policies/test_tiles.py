@@ -8,11 +8,17 @@ import pytest
 import torch
 from views import view
 
+from policies.chunkkv import ChunkKV
+from policies.cur import CUR
 from policies.keydiff import KeyDiff
 from policies.l2 import L2
+from policies.lagkv import LagKV
 from policies.scorer import tiles, tiles_of_copies
 
-SCORERS = [KeyDiff(), KeyDiff(anchor="median"), KeyDiff(anchor="pairwise"), KeyDiff(metric="euclid"), L2()]
+SCORERS = [
+    KeyDiff(), KeyDiff(anchor="median"), KeyDiff(anchor="pairwise"), KeyDiff(metric="euclid"), L2(),
+    LagKV(lag=2, sinks=1), LagKV(lag=2, sinks=0, compare="across"), CUR(window=4), ChunkKV(KeyDiff(), size=4),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("scorer", SCORERS, ids=str)
@@ -22,7 +28,8 @@ def test_scores_do_not_depend_on_the_tiles(scorer, dtype, monkeypatch):
     rows, heads, slots, width = 5, 2, 9, 4
     keys = torch.randn(rows, heads, slots, width).to(dtype)
     positions = torch.rand(rows, heads, slots).argsort(-1).int() - 2
-    shown = replace(view(slots), keys=keys, positions=positions.clamp(min=-1), is_full=False)
+    places = positions.clamp(min=-1)
+    shown = replace(view(slots), keys=keys, values=keys.flip(-1) + 1, positions=places, is_full=False)
     at_once = scorer.score(shown)
     monkeypatch.setattr("policies.scorer.ON_A_PROCESSOR", 2 * heads * slots * width)
     assert len(tiles(keys)) == 3

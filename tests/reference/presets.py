@@ -6,6 +6,8 @@ from typing import Any
 from tests.reference.adakv import AdaKV
 from tests.reference.buzz import Buzz
 from tests.reference.caote import Caote
+from tests.reference.chunkkv import ChunkKV
+from tests.reference.cur import CUR
 from tests.reference.fastgen import FastGen
 from tests.reference.h2o import H2O
 from tests.reference.hashevict import HashEvict
@@ -13,8 +15,10 @@ from tests.reference.headkv import HeadKV
 from tests.reference.keydiff import KeyDiff
 from tests.reference.kvec import KVec
 from tests.reference.l2 import L2
+from tests.reference.lagkv import LagKV
 from tests.reference.policy import Policy
 from tests.reference.pyramidkv import PyramidKV
+from tests.reference.rkv import RKV
 from tests.reference.scissorhands import Scissorhands
 from tests.reference.snapkv import SnapKV
 from tests.reference.tova import Tova
@@ -60,11 +64,17 @@ PRESETS: dict[str, tuple[Callable[..., Policy], dict[str, Any]]] = {
     "buzz/fast": (Buzz, {"accumulate": False}),
     "buzz/logn": (Buzz, {"logn": True}),
     "kvec/default": (KVec, {}),
+    "lagkv": (LagKV, {}),
+    "rkv": (RKV, {}),
+    "cur": (CUR, {}),
 }
 
 
 def make(name: str, **overrides: Any) -> Policy:
-    """'caote+<preset>' and 'fastcaote+<preset>' wrap a base; overrides then go to the base."""
+    """'caote+<preset>', 'fastcaote+<preset>' and 'chunkkv+<preset>' wrap a base, whose overrides the others are."""
+    if name.startswith("chunkkv+"):
+        size = overrides.pop("size", 10)
+        return ChunkKV(make(name.removeprefix("chunkkv+"), **overrides), size)
     for prefix, fast in (("caote+", False), ("fastcaote+", True)):
         if name.startswith(prefix):
             return Caote(make(name[len(prefix) :], **overrides), fast=fast)
