@@ -50,12 +50,15 @@ class Setting:
     block_size: int
 
     def cells(self, index: CellIndex) -> dict[tuple[str, str], CellRows]:
-        """The newest cell of each policy and budget, the dense one as ``dense, full``."""
-        found = {}
-        for cell in index.cells:
-            own = (cell.model, cell.task) == (self.model, self.task)
-            if own and (cell.policy == "dense" or (cell.prompt, cell.block_size) == (self.prompt, self.block_size)):
-                found[cell.policy, cell.budget] = cell
+        """The newest cell of each policy and budget; ``dense, full`` is the largest of whatever regime."""
+        of_task = [cell for cell in index.cells if (cell.model, cell.task) == (self.model, self.task)]
+        found = {
+            (cell.policy, cell.budget): cell
+            for cell in of_task
+            if (cell.prompt, cell.block_size) == (self.prompt, self.block_size)
+        }
+        if dense := [cell for cell in of_task if cell.policy == "dense"]:
+            found["dense", "full"] = max(dense, key=lambda cell: len(cell.samples))
         return found
 
 
@@ -99,8 +102,9 @@ def markdown(setting: Setting, index: CellIndex, policies: Sequence[str] = POLIC
 def dense_table(model: str, index: CellIndex) -> str:
     """Every task with a dense cell of this model: its score beside the task's floor, and whether methods can differ."""
     lines = ["| task | metric | samples | prompt tokens | dense | floor | gate |", "|---" * 7 + "|"]
-    newest = {cell.task: cell for cell in index.cells if (cell.model, cell.policy) == (model, "dense")}
-    for task, cell in sorted(newest.items()):
+    dense = [cell for cell in index.cells if (cell.model, cell.policy) == (model, "dense")]
+    largest = {cell.task: cell for cell in sorted(dense, key=lambda cell: len(cell.samples))}
+    for task, cell in sorted(largest.items()):
         found, lengths = score(cell), cell.samples["prompt_tokens"]
         gate = dense_gate(cell, cell.scores[cell.metric], cell.metric)
         floor, outcome = (
