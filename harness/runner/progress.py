@@ -259,10 +259,12 @@ def watch_progress(store: Store, plans: Sequence[Plan]) -> Iterator[None]:
     def look() -> float:
         nonlocal next_line
         began = time.monotonic()
+        if bar.disable and began < next_line:
+            return 0.0  # nobody would see what the folder says
         with suppress(OSError):  # a folder that does not answer now may do so at the next look
             now = underway.look()
             bar.update(task, completed=now.samples_done, description=status_text(now, underway))
-            if bar.disable and began >= next_line:
+            if bar.disable:
                 next_line = began + PAUSE
                 say(escape(status_text(now, underway)))
         return time.monotonic() - began

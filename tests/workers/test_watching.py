@@ -1,4 +1,4 @@
-"""While workers compute, the command that started them shows how far they are; where nobody watches it is silent."""
+"""While workers compute, the command that started them shows how far they are: a bar, or lines without a terminal."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def screen(monkeypatch):
         written = io.StringIO()
         fake = Console(file=written, width=80, force_terminal=interactive, _environ={})
         monkeypatch.setattr(progress, "console", fake)
+        monkeypatch.setattr("harness.console.console", fake)  # of `say`
         return written
 
     return of
@@ -103,8 +104,24 @@ def test_the_bar_follows_the_workers_to_the_end_within_80_columns(started, scree
     assert max(map(len, lines(shown))) <= 80
 
 
-def test_a_shell_that_nobody_watches_stays_silent(started, screen, monkeypatch):
+def test_without_a_terminal_a_line_says_how_far_the_workers_are(started, screen, monkeypatch):
     shown = screen(interactive=False)
+    monkeypatch.setattr(progress, "FIRST_LINE", 0.0)
+    monkeypatch.setattr(progress, "PAUSE", 0.0)
+
+    def start(what, settings):
+        stored_by_workers(what, settings)
+        wait_until(lambda: f"{EVERYTHING} of {EVERYTHING} samples" in shown.getvalue())
+
+    assert started(start).computed == EVERYTHING
+    assert f"2 of 2 cells · {EVERYTHING} of {EVERYTHING} samples · 0 at work" in shown.getvalue()
+
+
+def test_before_the_first_line_is_due_a_shell_without_a_terminal_is_silent_and_reads_nothing(
+    started, screen, monkeypatch
+):
+    shown = screen(interactive=False)
+    monkeypatch.setattr(progress, "FIRST_LINE", 1e9)
     monkeypatch.setattr(StoreProgress, "look", lambda self: pytest.fail("the folder was read for nobody"))
     assert started(stored_by_workers).computed == EVERYTHING
     assert shown.getvalue() == ""
