@@ -33,7 +33,7 @@ class Gsm8k(Task):
 
     style: str = "cot_8_shot"
     data: str = "auto"  # where the rows lie, see `tasks.data.tables`
-    chat: bool = False  # whether the whole prompt is a user message
+    chat: bool = True  # whether the whole prompt is a user message, for models with a chat format
     max_new_tokens: int = 256
 
     def __post_init__(self) -> None:

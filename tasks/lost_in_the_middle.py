@@ -44,7 +44,7 @@ class DocumentQuestions(Task):
     wording: str = "official"
     questions: int | None = None
     data: str = "auto"  # where the rows lie, see `tasks.data.tables`
-    chat: bool = False
+    chat: bool = True
     max_new_tokens: int = 100
 
     def __post_init__(self) -> None:
@@ -150,7 +150,7 @@ class KeyValueRetrieval(Task):
     examples: int | None = None
     query_aware: bool = False
     data: str = "auto"  # where the rows lie, see `tasks.data.tables`
-    chat: bool = False
+    chat: bool = True
     max_new_tokens: int = 100
 
     def __post_init__(self) -> None:
