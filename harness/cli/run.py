@@ -36,7 +36,6 @@ def sweep(configs: Sequence[DictConfig]) -> None:
 
     Cells that cannot be run as asked are named before and after the others have run.
     """
-    checked_config(configs[0])
     name, results_dir = str(configs[0].name), Path(configs[0].results_dir)
     logger = logger_of(OmegaConf.to_container(configs[0].logger, resolve=True), results_dir, name)
     try:
