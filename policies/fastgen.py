@@ -91,9 +91,11 @@ class FastGen:
         mean = columns / witnesses
         index = self._ring_index(view).expand_as(mean).unsqueeze(-1)
         hybrid = self._profile(view, columns, mean) if view.phase == "prompt" else _hybrid(view)
+        observes = view.attention.rows("all") > 0  # some rows wait
+        ring = view.state["ring"].scatter(-1, index, mean.unsqueeze(-1))
         return {
-            "ring": view.state["ring"].scatter(-1, index, mean.unsqueeze(-1)),
-            "observations": view.state["observations"] + view.filled,
+            "ring": torch.where(observes.unsqueeze(-1), ring, view.state["ring"]),
+            "observations": view.state["observations"] + (view.filled & observes),
             "hybrid": hybrid.to(torch.uint8).expand_as(view.state["hybrid"]),
         }
 

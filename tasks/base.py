@@ -59,6 +59,7 @@ class Sample:
 
     id: str
     prompt: str
+    question: str = ""  # the end of ``prompt`` that asks about the rest; ``prompt_split=context`` holds it back
     references: tuple[str, ...] = ()
     max_new_tokens: int = 0  # tokens; 0 for tasks that score given text
     min_new_tokens: int = 0  # tokens; no stop token is chosen before
@@ -95,6 +96,7 @@ class Task:
     name: ClassVar[str]
     version: ClassVar[str]  # raised by hand whenever prompts, data or scoring change
     path_fields: ClassVar[tuple[str, ...]] = ("data",)  # fields with paths of data; not part of a cell's identity
+    asks_last: ClassVar[bool] = False  # whether its samples say which end of the prompt is the question
 
     @property
     def label(self) -> str:

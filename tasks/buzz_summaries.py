@@ -53,7 +53,8 @@ class BuzzTask(Task):
 
     Metrics of ``xsum`` and ``cnn_dailymail``: F of rouge-1, rouge-2 and rouge-l of the package ``rouge`` 1.0.1; the
     paper's mean ROUGE is the geometric mean of the three averages. Of ``self_bleu``: the paper's value,
-    and the value without the empty sentence after the last full stop. The prompt is plain text; the first ``rows`` rows
+    and the value without the empty sentence after the last full stop. The prompt is plain text, as in the paper,
+    or a user message with ``chat`` (an instruct model without it repeats itself); the first ``rows`` rows
     are used, 40 as in the released script (the paper does not say). With ``trailing_blank`` predictions are scored
     with the blank that BUZZ's word-by-word output always ends with: after a final full stop it counts as an empty
     word, which lowers all three a little.
@@ -70,12 +71,15 @@ class BuzzTask(Task):
     rows: int = 40
     trailing_blank: bool = True
     max_new_tokens: int = 1001
+    chat: bool = False  # whether the prompt is a user message of the model's chat format
 
     def __post_init__(self) -> None:
         if self.subset not in list(SUBSETS):
             raise TaskError(f"buzz has no subset '{self.subset}'. {nearest(str(self.subset), SUBSETS)}")
         if self.trailing_blank not in (True, False):
             raise TaskError(f"buzz.trailing_blank must be true or false; got {self.trailing_blank!r}.")
+        if self.chat not in (True, False):
+            raise TaskError(f"buzz.chat must be true or false; got {self.chat!r}.")
         whole("buzz.rows", self.rows, 1)
         whole("buzz.max_new_tokens", self.max_new_tokens, 1)
 
@@ -136,6 +140,7 @@ class BuzzTask(Task):
             prompt=fill(prompts("summarization")[kind.wording]["prompt"], **{kind.article: row[kind.article]}),
             references=(row[kind.summary],),
             max_new_tokens=self.max_new_tokens,
+            chat=self.chat,
             document=str(row.get("id", index)),
         )
 

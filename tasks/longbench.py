@@ -15,6 +15,7 @@ from tasks.longbench_subsets import LongBenchSubset, subset
 from tasks.metrics.answers import normalised
 from tasks.metrics.longbench_scores import item_score
 from tasks.metrics.overlap import chinese_words, rouge_l
+from tasks.templates import question_of
 
 BUCKETS = ("0-4k", "4-8k", "8k+")  # LongBench-E's, of the column `length`: below 4000, below 8000, the rest
 
@@ -51,6 +52,7 @@ class LongBench(Task):
 
     name: ClassVar[str] = "longbench"
     version: ClassVar[str] = "1"
+    asks_last: ClassVar[bool] = True
 
     subset: str = "narrativeqa"
     extended: bool = False  # LongBench-E
@@ -107,6 +109,7 @@ class LongBench(Task):
         return Sample(
             id=name,
             prompt=kind.prompt.format(context=row["context"], input=row["input"]),
+            question=question_of(kind.prompt, "context", input=row["input"]),
             references=tuple(row["answers"]),
             max_new_tokens=kind.max_new_tokens,
             min_new_tokens=int(kind.stop_at_newline),

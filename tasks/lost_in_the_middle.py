@@ -11,7 +11,7 @@ from tasks.base import Sample, Task, TaskError, Tokenizer, files_hash, grid, nea
 from tasks.data import revision_of
 from tasks.data.tables import table
 from tasks.metrics.answers import best_subspan_em, exact_match, string_match_all
-from tasks.templates import FOLDER, fill, prompts
+from tasks.templates import FOLDER, fill, prompts, question_of
 
 POSITIONS = (0, 4, 9)  # of the gold document, from 0: those that there are files for
 SIZES = (75, 140)  # numbers of key-value pairs that there are files for
@@ -39,6 +39,7 @@ class DocumentQuestions(Task):
 
     name: ClassVar[str] = "lost_in_the_middle"
     version: ClassVar[str] = "1"
+    asks_last: ClassVar[bool] = True
 
     gold_at: tuple[int, ...] = POSITIONS
     wording: str = "official"
@@ -103,6 +104,7 @@ class DocumentQuestions(Task):
         return Sample(
             id=f"q{index}-gold{position}",
             prompt=question_prompt(self.wording, row["question"], row["ctxs"]),
+            question=question_after(self.wording, row["question"]),
             references=tuple(row["answers"]),
             max_new_tokens=self.max_new_tokens,
             chat=self.chat,
@@ -126,6 +128,14 @@ def question_prompt(wording: str, question: str, documents: list[Mapping[str, An
     return fill(texts[_KEYS[wording]], search_results=joined, question=question)
 
 
+def question_after(wording: str, question: str) -> str:
+    """The end of that prompt, after the documents."""
+    texts = prompts("lost_in_the_middle")
+    if wording == "buzz":
+        return question_of(texts["buzz_variant"]["prompt"], "documents", question=question)
+    return question_of(texts[_KEYS[wording]], "search_results", question=question)
+
+
 def _dataset(position: int) -> str:
     return f"lost_in_the_middle/10_documents_gold_at_{position}"
 
@@ -143,6 +153,7 @@ class KeyValueRetrieval(Task):
 
     name: ClassVar[str] = "key_value"
     version: ClassVar[str] = "1"
+    asks_last: ClassVar[bool] = True
     metrics: ClassVar[tuple[str, ...]] = ("contains",)
 
     pairs: int = 75
@@ -203,6 +214,7 @@ class KeyValueRetrieval(Task):
         return Sample(
             id=f"example-{index}-gold{percent}",
             prompt=pairs_prompt(others, row["key"], self.query_aware),
+            question=question_of(prompts("lost_in_the_middle")["kv_retrieval"], "formatted_kv_records", key=row["key"]),
             references=(row["value"],),
             max_new_tokens=self.max_new_tokens,
             chat=self.chat,

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from tasks.base import Sample, Task, TaskError, Tokenizer, files_hash, grid, nearest, repeats, sources_hash, whole
 from tasks.haystack import NOVELS, Haystack, haystack_hash, haystack_texts, most_that_fit
 from tasks.metrics.overlap import contains_phrase, rouge1_f, rouge1_recall, word_overlap
-from tasks.templates import FOLDER, fill, prompts
+from tasks.templates import FOLDER, fill, prompts, question_of
 
 _TEXTS: Any = prompts("needle_in_a_haystack")
 _MESSAGES = [message["content"] for message in _TEXTS["gkamradt"]["openai_messages"]]
@@ -59,6 +59,7 @@ class Needle(Task):
     name: ClassVar[str] = "needle"
     path_fields: ClassVar[tuple[str, ...]] = ("haystack",)
     version: ClassVar[str] = "1"
+    asks_last: ClassVar[bool] = True
 
     variant: str = "grid"
     lengths: tuple[int, ...] = (1000, 2000, 4000, 8000)  # tokens
@@ -141,6 +142,7 @@ class Needle(Task):
         return Sample(
             id=f"L{length}-d{depth}-r{repeat}",
             prompt=prompt,
+            question=question_of(self._template(variant), "context"),
             references=(PHRASE,),
             max_new_tokens=variant.max_new_tokens,
             stop_tokens=variant.stop_tokens,

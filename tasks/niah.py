@@ -79,6 +79,7 @@ class NeedleInAHaystack(Task):
     name: ClassVar[str] = "niah"
     version: ClassVar[str] = "2"
     metrics: ClassVar[tuple[str, ...]] = ("string_match",)
+    asks_last: ClassVar[bool] = True
 
     lengths: tuple[int, ...] = (512, 1024)  # tokens
     depths: tuple[int, ...] = (10, 30, 50, 70, 90)  # percent: the centres of fifths
@@ -133,6 +134,7 @@ class NeedleInAHaystack(Task):
         return Sample(
             id=f"L{length}-d{depth}-r{repeat}",
             prompt=draft.fitted(tokenizer, length),
+            question=draft.question,
             references=(draft.facts[0].value,),
             max_new_tokens=self.max_new_tokens,
             document=f"{book}@{draft.offset}",
@@ -174,7 +176,12 @@ class NeedleDraft:
         """The needles in ``pieces`` pieces of haystack, and the question for the first one."""
         form = FORMS[self.form]
         needles = [(depth, fact.needle(form)) for depth, fact in zip(self.depths, self.facts, strict=True)]
-        return f"{haystack.bury(pieces, needles)}\n{self.facts[0].question(form)}"
+        return haystack.bury(pieces, needles) + self.question
+
+    @property
+    def question(self) -> str:
+        """The last line of the prompt."""
+        return f"\n{self.facts[0].question(FORMS[self.form])}"
 
     def tokens(self, tokenizer: Tokenizer, haystack: Haystack, pieces: int) -> int:
         """The prompt's length in tokens, special tokens included."""

@@ -35,6 +35,7 @@ class Ruler(Task):
     name: ClassVar[str] = "ruler"
     version: ClassVar[str] = "1"
     metrics: ClassVar[tuple[str, ...]] = ("string_match",)
+    asks_last: ClassVar[bool] = True
 
     subset: str = "niah_multikey_1"
     lengths: tuple[int, ...] = (4096,)  # tokens, those to generate included
@@ -87,6 +88,7 @@ class Ruler(Task):
         return Sample(
             id=f"L{length}-r{turn}",
             prompt=prompt + draft.answer if self.prefix_in_prompt else prompt,
+            question=draft.question + draft.answer if self.prefix_in_prompt else draft.question,
             answer_prefix="" if self.prefix_in_prompt else draft.answer,
             references=draft.references,
             max_new_tokens=settings.max_new_tokens,

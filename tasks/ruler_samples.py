@@ -18,7 +18,7 @@ from typing import Any
 from tasks.base import TaskError, nearest
 from tasks.data.tables import table
 from tasks.haystack import SENTENCE_END, most_that_fit, novels, passage
-from tasks.templates import fill, prompts
+from tasks.templates import fill, prompts, question_of
 
 GENERATED = ("niah", "variable_tracking", "common_words_extraction", "freq_words_extraction")  # not the QA subsets
 SUBSETS: tuple[str, ...] = tuple(name for name, row in prompts("ruler")["tasks"].items() if row["task"] in GENERATED)
@@ -71,6 +71,11 @@ class RulerDraft:
     def prompt(self, size: int) -> str:
         """The prompt with ``size`` units of context."""
         return self.example + fill(self.template, context=self.context(size), **self.fields)
+
+    @cached_property
+    def question(self) -> str:
+        """The end of the prompt, after the context."""
+        return question_of(self.template, "context", **self.fields)
 
     @cached_property
     def answer(self) -> str:

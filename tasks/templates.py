@@ -21,6 +21,14 @@ def prompts(name: str) -> Mapping[str, Any]:
     return texts
 
 
+def question_of(template: str, context: str, **fields: object) -> str:
+    """What follows the field ``context`` in a template, filled: the question, in templates that ask last."""
+    before, found, after = template.rpartition(f"{{{context}}}")
+    if not found:
+        raise ValueError(f"This template has no field {context}: {before or after}")
+    return fill(after, **fields)
+
+
 def fill(template: str, **fields: object) -> str:
     """``template`` with each ``{field}`` replaced, once: braces in the values, and those of JSON, stay.
 

@@ -20,7 +20,7 @@ from harness.engine.batch.feed import Watcher
 from harness.engine.batch.layer_pass import LayerPass
 from harness.engine.decode.logits import TokenLosses
 from harness.engine.engine import Engine
-from harness.engine.requests import Ledger, Prompting, Request, RequestOutput
+from harness.engine.requests import EngineError, Ledger, Prompting, Request, RequestOutput
 from policies import DENSE
 
 NEVER = torch.iinfo(torch.int32).max
@@ -193,6 +193,8 @@ def follow(
     model: PreTrainedModel, row: Request, continuation: Sequence[int], prompting: Prompting, watchers: Sequence[Watcher]
 ) -> Ledger:
     """One teacher-forced run under watchers. Raises `EngineError` or `PolicyError` before anything is computed."""
+    if row.question:
+        raise EngineError("Diagnostics follow prompts that are read whole: leave prompt_split=context out.")
     return ForcedEngine(model, watchers=watchers).watch(row, continuation, prompting)
 
 

@@ -22,6 +22,7 @@ from harness.engine.requests import (
     Ledger,
     Prompting,
     Request,
+    Split,
     natural_regime,
     reason_against,
     reason_against_model,
@@ -72,13 +73,15 @@ def generate(
     prompt_regime: str = "auto",
     block_size: int = 128,
     chat: bool = False,
+    question: str = "",
 ) -> Generation:
     """Greedy continuation of ``prompt`` by your own model, whose cache holds no more than ``budget`` allows.
 
     ``policy``: a preset's name or an object as in `harness.api.run.run`. ``budget``: slots per layer and KV head
     (``256``) or a share of the prompt (``"25%"``). ``max_new_tokens`` and ``block_size`` are tokens; ``prompt_regime``
     is ``blocked``, ``one_shot``, ``token_fed`` or ``auto`` (the first of them that the policy supports). ``chat`` wraps
-    the prompt as one user message in the tokenizer's chat format. The model stays on its device and unchanged.
+    the prompt as one user message in the tokenizer's chat format. ``question``: text that follows the prompt and is fed
+    once the prompt has been compressed, which then cannot depend on it. The model stays on its device and unchanged.
     Nothing is stored.
 
     A promise that was broken (a policy that keeps too much, scores that are no numbers) is a warning, and the sentence
@@ -88,13 +91,16 @@ def generate(
     check_value(Count, max_new_tokens, "max_new_tokens")
     check_value(Count, block_size, "block_size")
     check_value(bool, chat, "chat")
+    check_value(str, question, "question")
     name = getattr(model.config, "_name_or_path", "") or type(model).__name__
     spec = _LoadedModel(name, name, model=model, loaded_tokenizer=tokenizer)
     chosen = _policy(policy, spec)
-    prompting = _prompting(chosen, prompt_regime, block_size)
+    prompting = _prompting(chosen, prompt_regime, block_size, "context" if question else "whole")
     if chat and getattr(tokenizer, "chat_template", None) is None:
         raise UserError(f"The tokenizer of {name} has no chat format: leave chat=True out.")
-    tokens = PromptEncoder(tokenizer, chat).encode(Sample("prompt", prompt, chat=chat))
+    encoder, sample = PromptEncoder(tokenizer, chat), Sample("prompt", prompt + question, question=question, chat=chat)
+    tokens = encoder.encode(sample)
+    context = encoder.context_tokens(sample) if question else len(tokens)
     parsed = FULL if chosen.is_dense else Budget.parse(budget)
     slots = 0 if chosen.is_dense else parsed.slots_for(len(tokens), max_new_tokens, [len(tokens)])
     reasons = (
@@ -107,7 +113,8 @@ def generate(
     was_training = model.training
     try:
         engine = Engine(model, eos_token_ids(model))
-        (outcome,) = engine.generate([Request(tokens, chosen, slots, max_new_tokens)], prompting)
+        request = Request(tokens[:context], chosen, slots, max_new_tokens, question=tokens[context:])
+        (outcome,) = engine.generate([request], prompting)
     finally:
         model.train(was_training)
     if outcome.ledger.invalid:
@@ -124,10 +131,10 @@ def _policy(policy: str | Policy | Scorer, model: ModelSpec) -> Policy:
     return policy_from(preset(policy), model)
 
 
-def _prompting(policy: Policy, regime: str, block_size: int) -> Prompting:
+def _prompting(policy: Policy, regime: str, block_size: int, split: Split) -> Prompting:
     if regime == "auto":
-        return natural_regime(policy, block_size)
+        return natural_regime(policy, block_size, split)
     known = {name: name for name in REGIMES}
     if regime not in known:
         raise UserError(f"There is no prompt regime '{regime}'. {nearest(regime, [*REGIMES, 'auto'])}")
-    return Prompting(known[regime], block_size)
+    return Prompting(known[regime], block_size, split)

@@ -74,11 +74,18 @@ class Cell:
         budget = scaled_budget(written, config["budget_slots"], task.label, _is_synthetic(task))
         if budget.slots is not None and (reason := reason_against_budget(policy, budget.slots)):
             raise CellError(reason)
-        block_size = config["block_size"]
-        automatic = config["prompt"] == "auto"
-        prompting = natural_regime(policy, block_size) if automatic else Prompting(config["prompt"], block_size)
+        block_size, split = config["block_size"], config["prompt_split"]
+        if config["prompt"] == "auto":
+            prompting = natural_regime(policy, block_size, split)
+        else:
+            prompting = Prompting(config["prompt"], block_size, split)
         if reason := reason_against(policy, prompting):
             raise CellError(reason)
+        if prompting.split == "context" and not task.asks_last:
+            raise CellError(
+                f"Task '{task.label}' has no question that could be held back, so prompt_split=context means nothing "
+                "for it: use prompt_split=whole, or a task that asks after a context (needle, ruler, longbench, …)."
+            )
         if task.mode == "perplexity" and prompting.regime in ("one_shot", SIMULATED) and not policy.is_dense:
             raise CellError(
                 f"Task '{task.label}' predicts the prompt itself, and prompt={prompting.regime} computes it before "
@@ -131,7 +138,7 @@ class Cell:
             "model": self.model.name,
             "policy": self.policy.name,
             "budget": self.budget.label,
-            "prompt": self.prompting.regime,
+            "prompt": self.prompting.label,
             "block_size": self.prompting.block_size if self.prompting.has_blocks else 0,
             "task": self.task.label + SYNTHETIC * _is_synthetic(self.task),
             "dtype": self.model.dtype,

@@ -30,7 +30,7 @@ from harness.errors import UserError
 CONF = Path(__file__).parents[2] / "conf"
 CONFIG_GROUPS = ("model", "policy", "task")  # each chooses a file of conf/; settings within them go with that file
 # Their lists are crossed; a list under any other setting is one value (task.lengths).
-AXES = (*CONFIG_GROUPS, "budget", "block_size", "prompt")
+AXES = (*CONFIG_GROUPS, "budget", "block_size", "prompt", "prompt_split")
 LISTS = {"policies": "policy", "tasks": "task", "models": "model", "exps": "exp"}
 Grids = Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]  # by item and scale
 Point = dict[str, Any]  # one configuration of a grid: settings as they are typed, without sweeps

@@ -37,7 +37,9 @@ def cell_identity(cell: Cell) -> dict[str, Any]:
     protocol = {
         name: value for name, value in dataclasses.asdict(cell.task).items() if name not in cell.task.path_fields
     }
-    block = {"block_size": prompting.block_size} if prompting.has_blocks else {}
+    block: dict[str, Any] = {"block_size": prompting.block_size} if prompting.has_blocks else {}
+    if prompting.split != "whole":
+        block["split"] = prompting.split
     return {
         "format": IDENTITY_FORMAT,
         "model": cell.model.identity(),

@@ -12,7 +12,7 @@ from pydantic import StringConstraints
 from harness.config.budget import ShareOf
 from harness.config.scaled_budget import BudgetSlots
 from harness.config.type_check import check_names, check_settings
-from harness.engine.requests import Regime
+from harness.engine.requests import Regime, Split
 from harness.errors import UserError
 from policies import nearest
 
@@ -110,6 +110,7 @@ class Settings:
     budget_of: ShareOf
     prompt: Literal[Regime, "auto"]
     block_size: Count
+    prompt_split: Split
     seed: Seed
     limit: Count | None
     baseline_limit: Count | None

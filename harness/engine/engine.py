@@ -116,7 +116,8 @@ class Engine:
             for start, stop in itertools.pairwise([0, *itertools.accumulate(waves or [len(rows)])]):
                 wave = [each.row for each in filtered[start:stop]]
                 for indices, batch, collector in self._read(wave, prompting, observe, NextLogits.of):
-                    decoding = self.decode_batch(batch, [start + index for index in indices], collector.logits)
+                    logits = self.read_questions(batch, collector.logits, observe)
+                    decoding = self.decode_batch(batch, [start + index for index in indices], logits)
                     outcomes |= dict(batching.add(decoding, is_last=stop == len(rows)))
             outcomes |= dict(batching.drain())
         return [each.with_both_passes(outcomes[index]) for index, each in enumerate(filtered)]
@@ -152,6 +153,24 @@ class Engine:
             observe(sum(batch.feed.widths))
         batch.leader = None
         batch.statistics.close_prompt(batch.cache)
+
+    def read_questions(self, batch: Batch, logits: Tensor, observe: Observer = _ignore) -> Tensor:
+        """Feed what rows hold back of their prompts (`Request.question`) now that the rest has been compressed.
+
+        ``logits`` (R, vocabulary) follow the prompts; those that follow the questions are returned. Rows that feed
+        single tokens wait until the others are through: what evicts before attention does so in passes of width 1.
+        """
+        plans = [row.question_pieces(batch.prompting) for row in batch.rows]
+        by_token = [row.feeds_by_token(batch.prompting) for row in batch.rows]
+        for turn in (False, True):
+            own = [plan if single == turn else [] for plan, single in zip(plans, by_token, strict=True)]
+            for number in range(max(map(len, own))):
+                pieces = [plan[number] if number < len(plan) else () for plan in own]
+                after = self.step(batch, pieces)[:, -1]
+                fed = torch.tensor([len(piece) > 0 for piece in pieces], device=after.device)
+                logits = torch.where(fed.unsqueeze(-1), after, logits)
+                observe(sum(batch.feed.widths))
+        return logits
 
     def decode_batch(self, batch: Batch, indices: Sequence[int], logits: Tensor) -> DecodeBatch:
         """A batch whose prompts are read, ready to generate or to feed its rows' continuations.

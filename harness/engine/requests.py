@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from policies import Policy
 from policies.view import Fitted, ModelShape
 
 Regime = Literal["blocked", "one_shot", "token_fed", "simulated"]
+Split = Literal["whole", "context"]
 REGIMES: tuple[Regime, ...] = ("blocked", "one_shot", "token_fed")
 SIMULATED: Regime = "simulated"  # not a way to save memory, hence not among them
 
@@ -32,12 +33,23 @@ class Prompting:
     ``token_fed``: the first N tokens at once, then one token at a time (HashEvict's text).
     ``simulated``: survivors are chosen as in ``blocked``, but every token is computed as if nothing had been evicted
     (`harness.engine.batch.simulated_blocks`): what evaluations within one dense pass measure, kept for comparison.
+
+    ``split="context"`` (kvpress' protocol): the regime reads the context alone, and the question, the end of the
+    prompt, is fed after it has been compressed, as text that arrives in decode. `Request.question` holds it.
     """
 
     regime: Regime = "blocked"
     block_size: int = 128  # tokens; meaningful for ``blocked`` and ``simulated`` only
+    split: Split = "whole"
 
     def __post_init__(self) -> None:
+        if self.split not in get_args(Split):
+            raise EngineError(f"prompt_split={self.split} is not one of {', '.join(get_args(Split))}.")
+        if self.split == "context" and self.regime == SIMULATED:
+            raise EngineError(
+                "prompt=simulated computes every token as if nothing had been evicted, the question too, so "
+                "prompt_split=context means nothing there: use prompt=blocked or prompt=one_shot."
+            )
         if self.regime not in (*REGIMES, SIMULATED):
             known = ", ".join((*REGIMES, SIMULATED))
             raise EngineError(f"There is no prompt regime '{self.regime}'. Known: {known}.")
@@ -50,6 +62,11 @@ class Prompting:
     def has_blocks(self) -> bool:
         """Whether ``block_size`` means anything."""
         return self.regime in ("blocked", SIMULATED)
+
+    @property
+    def label(self) -> str:
+        """The column ``prompt`` of rows: ``one_shot``, or ``one_shot/context`` where the question comes later."""
+        return self.regime if self.split == "whole" else f"{self.regime}/{self.split}"
 
     def chunks(self, tokens: int, budget: int) -> list[tuple[int, int]]:
         """(start, stop) of every forward pass over ``tokens`` prompt tokens; a short last block stays short (A-20)."""
@@ -73,6 +90,7 @@ class Request:
     for no generation. ``stops`` end a generation beside the engine's own stop tokens, but none of them is chosen among
     the first ``min_new_tokens``; ``until`` is called after every token with all generated tokens and ends the
     generation where it returns true. ``continuation``: tokens whose likelihood after the prompt `Engine.follow` gives.
+    ``question``: tokens that follow ``tokens`` and are fed after these have been compressed, in the phase "decode".
     """
 
     tokens: Sequence[int]
@@ -83,6 +101,7 @@ class Request:
     stops: frozenset[int] = frozenset()
     until: Callable[[Sequence[int]], bool] | None = None
     continuation: Sequence[int] = ()
+    question: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         if not self.tokens:
@@ -92,8 +111,13 @@ class Request:
 
     @property
     def total_tokens(self) -> int:
-        """Prompt and generation together, tokens."""
-        return len(self.tokens) + self.max_new_tokens
+        """Prompt, question and generation together, tokens."""
+        return self.prompt_tokens + self.max_new_tokens
+
+    @property
+    def prompt_tokens(self) -> int:
+        """What is fed before the first token is generated: prompt and question, tokens."""
+        return len(self.tokens) + len(self.question)
 
     def chunks(self, prompting: Prompting) -> list[tuple[int, int]]:
         """(start, stop) of every forward pass over the prompt.
@@ -105,13 +129,23 @@ class Request:
             return [(0, len(self.tokens))]
         return prompting.chunks(len(self.tokens), self.total_tokens if self.policy.is_dense else self.budget)
 
+    def feeds_by_token(self, prompting: Prompting) -> bool:
+        """Whether single tokens follow the prompt: a policy that frees a slot before attention is defined for no others."""
+        return self.policy.schedule.evict_first or prompting.regime == "token_fed"
+
+    def question_pieces(self, prompting: Prompting) -> list[Sequence[int]]:
+        """The question as it is fed: whole, in blocks where the prompt is, or token by token."""
+        width = prompting.block_size if prompting.has_blocks else max(1, len(self.question))
+        width = 1 if self.feeds_by_token(prompting) else width
+        return [self.question[start : start + width] for start in range(0, len(self.question), width)]
+
     @property
     def capacity(self) -> int:
         """Slots per layer and KV head this row can ever persist."""
         if self.policy.is_dense or self.policy.schedule.prompt == "never":
             return self.total_tokens
         if self.policy.schedule.decode == "never":
-            return min(self.total_tokens, self.budget + self.max_new_tokens)
+            return min(self.total_tokens, self.budget + len(self.question) + self.max_new_tokens)
         return min(self.total_tokens, self.budget)
 
 
@@ -220,10 +254,10 @@ def reason_against_model(policy: Policy, shape: ModelShape) -> str:
     return next(filter(None, reasons), "")
 
 
-def natural_regime(policy: Policy, block_size: int) -> Prompting:
+def natural_regime(policy: Policy, block_size: int, split: Split = "whole") -> Prompting:
     """The first of blocked, one_shot, token_fed that the policy supports: what ``prompt=auto`` means."""
     for regime in REGIMES:
-        prompting = Prompting(regime, block_size)
+        prompting = Prompting(regime, block_size, split)
         if not reason_against(policy, prompting):
             return prompting
     raise EngineError(f"Policy '{policy.name}' works in no prompt regime: check its schedule.")

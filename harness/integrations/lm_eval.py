@@ -261,4 +261,7 @@ class KVReplica(TemplateLM):
 
 def _cell(overrides: Sequence[str]) -> Cell:
     """The cell that ``python -m harness`` would make from these settings; its task is ignored."""
-    return Cell.parse(checked_config(compose_config(overrides)))
+    cell = Cell.parse(checked_config(compose_config(overrides)))
+    if cell.prompting.split != "whole":
+        raise UserError("lm-eval's requests do not say where their question begins: leave prompt_split=context out.")
+    return cell

@@ -52,6 +52,7 @@ def checked_rows(rows: pd.DataFrame) -> pd.DataFrame:
     # A sample that names no document shares nothing with others.
     named = out["document"] != ""
     out["cluster"] = np.where(named, "document " + out["document"], "sample " + out["sample_id"])
+    out["slots_requested"] = out["slots_requested"].fillna(-1)
     out["dense"] = out["slots_requested"] < 0
     _mark_invalid(out, ~np.isfinite(out["value"].to_numpy(float)), "the score is not a finite number")
     _mark_invalid(out, ~(out["weight"].to_numpy(float) > 0), "the weight is not a positive number")

@@ -49,6 +49,31 @@ class PromptEncoder:
 
     def encode(self, sample: Sample) -> list[int]:
         """The prompt's tokens, special ones included."""
+        return self._encode_text(sample, self._fitted(sample))[: sample.truncate_to]
+
+    def context_tokens(self, sample: Sample) -> int:
+        """How many of these tokens stand before the question. A token with characters of both belongs to the question.
+
+        Raises `TaskError` where the sample has no question, or the prompt was cut into it.
+        """
+        question = sample.question.strip()  # chat formats may strip what surrounds a message
+        wrapped, special = self._wrapped(sample, self._fitted(sample))
+        start = wrapped.rfind(question) if question else -1
+        if start < 0:
+            raise TaskError(
+                f"Sample {sample.id} has no question that ends its prompt as it is fed, so prompt_split=context cannot "
+                "hold it back: use prompt_split=whole, or a longer max_length."
+            )
+        start -= len(sample.question) - len(sample.question.lstrip())
+        encoded = self.tokenizer(wrapped, add_special_tokens=special, return_offsets_mapping=True)
+        ends = [end for _, end in encoded["offset_mapping"]]
+        context = next((place for place, end in enumerate(ends) if end > start), len(ends))
+        if not context:
+            raise TaskError(f"Sample {sample.id} is all question: there is no context to compress.")
+        return context
+
+    def _fitted(self, sample: Sample) -> str:
+        """The prompt's text, its middle cut out where it would be too long."""
         text = sample.prompt
         limit = self._max_text_tokens(sample)
         while limit is not None:
@@ -58,7 +83,7 @@ class PromptEncoder:
             if excess <= 0 or limit <= 0:
                 break
             limit -= excess
-        return self._encode_text(sample, text)[: sample.truncate_to]
+        return text
 
     def stops(self, sample: Sample) -> frozenset[int]:
         """The last token of each of the sample's stop texts."""
@@ -75,8 +100,13 @@ class PromptEncoder:
         return min(sample.longest, self.context - sample.max_new_tokens - wrapping)
 
     def _encode_text(self, sample: Sample, text: str) -> list[int]:
+        wrapped, special = self._wrapped(sample, text)
+        return list(self.tokenizer.encode(wrapped, add_special_tokens=special))
+
+    def _wrapped(self, sample: Sample, text: str) -> tuple[str, bool]:
+        """The text as it is encoded, and whether the tokenizer adds special tokens to it."""
         if not (sample.chat and self.chat):
-            return list(self.tokenizer.encode(text + sample.answer_prefix))
+            return text + sample.answer_prefix, True
         messages = [{"role": "system", "content": sample.system}] if sample.system else []
         messages.append({"role": "user", "content": text})
         wrapped = self.tokenizer.apply_chat_template(
@@ -84,7 +114,7 @@ class PromptEncoder:
         )
         wrapped += sample.answer_prefix
         begins = self.tokenizer.bos_token is not None and wrapped.startswith(self.tokenizer.bos_token)
-        return list(self.tokenizer.encode(wrapped, add_special_tokens=self.double_bos or not begins))
+        return wrapped, self.double_bos or not begins
 
 
 def truncate_middle(tokenizer: Any, text: str, limit: int) -> str:
@@ -265,13 +295,19 @@ class RequestBuilder:
     def __init__(self, encoder: PromptEncoder) -> None:
         self.encoder = encoder
         self._split: dict[tuple[Task, str], tuple[list[int], list[list[int]]]] = {}
+        self._contexts: dict[tuple[Task, str], int] = {}  # tokens of each sample's context
 
     def requests(self, cell: Cell, sample: Sample, tokens: list[int], slots: int) -> tuple[Request, ...]:
         """One request for a sample (``tokens``: its prompt), or one for each of its continuations."""
         if cell.task.mode == "continuations":
             prompt, continuations = self._split_once(cell.task, sample)
-            return tuple(Request(prompt, cell.policy, slots, len(each), continuation=each) for each in continuations)
+            prompt, question = self._without_question(cell, sample, prompt)
+            return tuple(
+                Request(prompt, cell.policy, slots, len(each), continuation=each, question=question)
+                for each in continuations
+            )
         until = StopTexts(sample.until, self.encoder.tokenizer) if sample.until else None
+        tokens, question = self._without_question(cell, sample, tokens)
         request = Request(
             tokens,
             cell.policy,
@@ -280,8 +316,18 @@ class RequestBuilder:
             min_new_tokens=sample.min_new_tokens,
             stops=self.encoder.stops(sample),
             until=until,
+            question=question,
         )
         return (request,)
+
+    def _without_question(self, cell: Cell, sample: Sample, tokens: list[int]) -> tuple[list[int], list[int]]:
+        """A prompt's context and its question, empty where the prompt is read whole."""
+        if cell.prompting.split == "whole":
+            return tokens, []
+        key = cell.task, sample.id
+        if key not in self._contexts:
+            self._contexts[key] = self.encoder.context_tokens(sample)
+        return tokens[: self._contexts[key]], tokens[self._contexts[key] :]
 
     def _split_once(self, task: Task, sample: Sample) -> tuple[list[int], list[list[int]]]:
         key = task, sample.id
@@ -290,11 +336,11 @@ class RequestBuilder:
         return self._split[key]
 
 
-def result_rows(job: Job, outcomes: Sequence[RequestOutput], tokenizer: Any, seconds: float) -> list[dict[str, Any]]:
+def result_rows(job: Job, outcomes: Sequence[RequestOutput], encoder: PromptEncoder) -> list[dict[str, Any]]:
     """The ``samples`` rows of one (cell, sample), one per metric (docs/results-schema.md)."""
     task, sample = job.cell.task, job.sample
     outcome = outcomes[job.rows.index(job.row)]
-    prediction = truncate_at_stops(tokenizer.decode(outcome.tokens, skip_special_tokens=True), sample.until)
+    prediction = truncate_at_stops(encoder.tokenizer.decode(outcome.tokens, skip_special_tokens=True), sample.until)
     weight = 1.0
     scores: Mapping[str, float]
     if task.mode == "perplexity":
@@ -313,9 +359,9 @@ def result_rows(job: Job, outcomes: Sequence[RequestOutput], tokenizer: Any, sec
         "document": sample.document,
         **{f"axis_{name}": value for name, value in sample.axes.items()},
         "task_fingerprint": hash_data(job.cell.protocol),
-        "prompt_tokens": len(job.row.tokens),
+        "prompt_tokens": job.row.prompt_tokens,
         "new_tokens": len(outcome.tokens),
+        "chat": sample.chat and encoder.chat,
         **asdict(outcome.ledger),
-        "seconds": seconds,
     }
     return [{"metric": metric, "value": value, **common} for metric, value in scores.items()]

@@ -110,7 +110,6 @@ class Worker:
             graphs = CudaGraphRunner(on_gpu(), lambda sentence: say(escape(sentence)))
         if self.settings.pack_on(model.device):
             pack_layers(model)
-        self.tokenizer = spec.tokenizer()
         self.engine = Engine(model, eos_token_ids(model), graphs=graphs)
         for cell_id, cell in self.work.cells.items():
             described = {**cell.description, **provenance.cell_provenance(self.device)}
@@ -169,8 +168,8 @@ class Worker:
         width = sum(len(job.rows) for job in part)
         for cell_id, pairs in itertools.groupby(finished, key=lambda pair: pair[0].cell.id):
             members = [pair for pair in pairs if pair[0].key in still_missing]
-            seconds = cost.wall_seconds / len(part)
-            rows = [row for job, found in members for row in result_rows(job, found, self.tokenizer, seconds)]
+            encoder = self.builder.prompts.encoder(self.work.model)
+            rows = [row for job, found in members for row in result_rows(job, found, encoder)]
             how = {"batch_rows": width, "deterministic": self.settings.deterministic, "worker": lock.locks.worker}
             spent = {**asdict(cost.share(len(members) / len(part))), **provenance.part_provenance(self.device), **how}
             if rows and lock.held():

@@ -73,10 +73,10 @@ class SiteContents:
 
 
 def regime_text(cell: Mapping[Any, Any]) -> str:
-    """How the prompt was read: ``blocks of 32``, ``one shot``, ``token fed``."""
-    if cell["prompt"] == "blocked":
-        return f"blocks of {cell['block_size']}"
-    return str(cell["prompt"]).replace("_", " ")
+    """How the prompt was read: ``blocks of 32``, ``one shot``, ``token fed``; ``one shot, then the question``."""
+    regime, _, split = str(cell["prompt"]).partition("/")
+    read = f"blocks of {cell['block_size']}" if regime == "blocked" else regime.replace("_", " ")
+    return f"{read}, then the question" if split else read
 
 
 # The papers of a cell: those whose experiment files (``conf/exp/<paper>/``) list it.

@@ -17,6 +17,7 @@ from harness.atomic_files import not_written
 from harness.errors import UserError
 from harness.store.loading import superseded
 from harness.store.maintenance import CellStatus
+from harness.store.parts import as_shown
 from harness.store.store import READERS, Store
 
 FORMATS = ("parquet", "csv")
@@ -88,7 +89,7 @@ def _common(one: str, other: str) -> str:
 
 def _samples(store: Store, found: Sequence[CellStatus]) -> Iterator[pa.Table]:
     """The rows of all cells in their order; several cells are read at once."""
-    schema = schema_of(found)
+    schema = as_shown(schema_of(found).empty_table()).schema
     names = [cell.cell_id for cell in found if cell.parts]
     with ThreadPoolExecutor(READERS) as pool:
         for start in range(0, len(names), CELLS_AT_ONCE):

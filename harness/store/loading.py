@@ -214,7 +214,7 @@ def read_packed(file: Path) -> pd.DataFrame:
         table = pq.read_table(file)
     except (OSError, pa.ArrowException) as error:
         raise UserError(f"{file} cannot be read ({error}): restore it, or pack the rows again.") from error
-    rows: pd.DataFrame = table.to_pandas()
+    rows: pd.DataFrame = parts.as_shown(table).to_pandas()
     mixed = json.loads((table.schema.metadata or {}).get(AS_JSON, b"[]"))
     return rows.assign(**{name: rows[name].map(json.loads, na_action="ignore") for name in mixed})
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from harness.atomic_files import write_atomically
@@ -149,6 +150,22 @@ def add_labels(samples: pa.Table, labels: Mapping[str, Any]) -> pa.Table:
         column, place = pa.repeat(pa.scalar(value), samples.num_rows), samples.schema.get_field_index(name)
         samples = samples.append_column(name, column) if place < 0 else samples.set_column(place, name, column)
     return samples
+
+
+def as_shown(table: pa.Table) -> pa.Table:
+    """Stored rows with the columns that people see (docs/design/rows.md).
+
+    ``slots_requested`` is missing for dense cells (-1 in parts), ``budget_share`` is made of it, and ``seconds``, which
+    rows had until November 2026, is left out: it was the mean of a batch, the same in all its rows.
+    """
+    if "seconds" in table.column_names:
+        table = table.drop_columns("seconds")
+    if not {"slots_requested", "prompt_tokens"} <= set(table.column_names) or "budget_share" in table.column_names:
+        return table
+    asked, place = table["slots_requested"], table.column_names.index("slots_requested")
+    asked = pc.if_else(pc.less(asked, 0), pa.scalar(None, asked.type), asked)
+    share = pc.divide(asked.cast(pa.float64()), table["prompt_tokens"].cast(pa.float64()))
+    return table.set_column(place, "slots_requested", asked).add_column(place + 1, "budget_share", share)
 
 
 def to_frame(tables: Sequence[pa.Table]) -> pd.DataFrame:

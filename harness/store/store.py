@@ -121,7 +121,8 @@ class Store:
         if not tables:
             return pa.table({})
         whole = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
-        return whole.take(pc.sort_indices(whole, sort_keys=[("sample_id", "ascending")]))  # stable: metrics keep order
+        by_sample = pc.sort_indices(whole, sort_keys=[("sample_id", "ascending")])  # stable: metrics keep their order
+        return parts.as_shown(whole).take(by_sample)
 
     def load(self, cell_ids: Iterable[str], damaged: Damaged = "raise") -> pd.DataFrame:
         """Samples joined with their cells. Cells without rows are skipped; no rows at all gives an empty frame.

@@ -107,7 +107,7 @@ def _row(number: int, draw: random.Random) -> dict[str, Any]:
         "sample_id": f"length-1024-depth-{number % 20}-{number:04d}", "metric": "string_match", "value": draw.random(),
         "weight": 1.0, "prediction": words, "reference": words[:40], "document": f"book {number % 10}",
         "axis_length": 1024, "axis_depth": number % 20, "task_fingerprint": "0123456789abcdef",
-        "prompt_tokens": 1024, "new_tokens": 16, **ledger, **size, "seconds": draw.random(),
+        "prompt_tokens": 1024, "new_tokens": 16, **ledger, **size,
     }  # fmt: skip
 
 

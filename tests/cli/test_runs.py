@@ -42,6 +42,29 @@ def test_one_cell_gives_rows_a_table_and_a_page(harness, tmp_path):
     assert "caote_snapkv" in page
 
 
+def test_a_frame_shows_what_a_row_cost_in_numbers(harness, tmp_path):
+    """The budget as a number, nothing where there is none, and no time that is only the mean of a batch."""
+    harness("-m", "policy=dense,keydiff", "budget=25%", *SMALL)
+    rows = load_rows(tmp_path)
+    dense = rows["policy"] == "dense"
+    assert rows.loc[dense, ["slots_requested", "budget_share"]].isna().all(axis=None)
+    kept = rows[~dense]
+    assert (kept["slots_requested"] == (kept["prompt_tokens"] * 0.25).round()).all()
+    assert (kept["budget_share"] == kept["slots_requested"] / kept["prompt_tokens"]).all()
+    assert "seconds" not in rows
+    assert not rows["chat"].any(), "the testbed has no chat format"
+
+
+def test_rows_of_older_versions_get_the_same_columns(tmp_path):
+    """A packed file of before November 2026 had -1 for dense, and the batch's mean time in every row."""
+    old = {"cell_id": ["a", "b"], "slots_requested": [-1, 30], "prompt_tokens": [120, 120], "seconds": [0.5, 0.5]}
+    pd.DataFrame(old).to_parquet(tmp_path / "rows.parquet")
+    rows = load_rows(tmp_path)
+    assert list(rows) == ["cell_id", "slots_requested", "budget_share", "prompt_tokens"]
+    assert rows["slots_requested"].isna().tolist() == [True, False]
+    assert rows["budget_share"].fillna(-1).tolist() == [-1, 0.25]
+
+
 def test_without_a_summary_there_are_rows_only(harness, tmp_path):
     printed = harness("limit=1", "summary=false", *SMALL)
     assert "1 samples computed" in printed
@@ -85,11 +108,10 @@ def test_interrupted_and_resumed_equals_uninterrupted(harness, tmp_path):
     for part in tmp_path.rglob("part-*.parquet"):
         part.unlink()
     harness("policy=keydiff", "seed=3", *SMALL)
-    changing = ["seconds"]
-    columns = resumed.columns.difference(changing)
+    again = load_rows(tmp_path)
+    order = ["cell_id", "sample_id", "metric"]
     pd.testing.assert_frame_equal(
-        resumed.sort_values("sample_id", ignore_index=True)[columns],
-        load_rows(tmp_path).sort_values("sample_id", ignore_index=True)[columns],
+        resumed.sort_values(order, ignore_index=True), again.sort_values(order, ignore_index=True)[list(resumed)]
     )
 
 
@@ -169,3 +191,27 @@ def test_cfg_job_shows_the_configuration_and_runs_nothing(harness, tmp_path):
     assert "correction: caote" in printed
     assert "budget: 256" in printed
     assert not list(tmp_path.iterdir())
+
+
+def test_the_context_is_compressed_before_the_question_is_seen(harness, tmp_path):
+    """Both protocols are cells of their own, with labels that keep them apart in every table."""
+    settings = ["-m", "policy=dense,snapkv/kvpress", "budget=96", "prompt=one_shot", "prompt_split=whole,context"]
+    printed = harness(*settings, *SMALL)
+    rows = load_rows(tmp_path)
+    assert set(rows["prompt"]) == {"one_shot", "one_shot/context"}
+    assert rows.groupby("prompt").size().eq(4).all()
+    assert (rows["invalid"] == "").all()
+    kept = rows[rows["policy"] != "dense"].set_index("prompt")
+    assert (kept["slots_requested"] == 96).all()
+    held = kept["slots_kept_max"].groupby("prompt").max()
+    assert held["one_shot/context"] > held["one_shot"] > 96, "there the question is not compressed"
+    dense = rows[rows["policy"] == "dense"].pivot(index="sample_id", columns="prompt", values="prediction")
+    assert (dense["one_shot"] == dense["one_shot/context"]).all()
+    assert "one_shot/context" in printed
+
+
+def test_tasks_without_a_question_cannot_be_split(harness, capfd):
+    with pytest.raises(SystemExit):
+        harness("task=book_perplexity/short", "prompt_split=context", "policy=keydiff")
+    said = capfd.readouterr().err
+    assert "Task 'book_perplexity' has no question that could be held back" in said

@@ -9,7 +9,7 @@ import pytest
 from harness.config.model import ModelSpec
 from harness.errors import UserError
 from harness.runner.samples import DATE, PromptEncoder, truncate_middle
-from tasks.base import WHOLE_CONTEXT, Sample
+from tasks.base import WHOLE_CONTEXT, Sample, TaskError
 
 TEMPLATE = (
     "{{ bos_token }}[{{ date_string }}]{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
@@ -93,3 +93,52 @@ def test_stop_texts_are_their_last_token(tokenizer):
 def test_a_chat_format_that_is_not_there_is_refused():
     with pytest.raises(UserError, match=r"no chat format: set model\.chat=false"):
         PromptEncoder.for_model(ModelSpec.parse({"name": "testbed", "path": "bundled/testbed", "chat": True}))
+
+
+# The question at the end of a prompt, which `prompt_split=context` holds back.
+
+ASKED = Sample("a", f"{TEXT}\nWho was cold?", question="\nWho was cold?", answer_prefix=" It was", chat=True)
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_the_question_is_everything_after_the_context(tokenizer, chat):
+    encoder = PromptEncoder(tokenizer, chat=chat)
+    tokens, context = encoder.encode(ASKED), encoder.context_tokens(ASKED)
+    said = tokenizer.decode(tokens)
+    before, after = tokenizer.decode(tokens[:context]), tokenizer.decode(tokens[context:])
+    assert before + after == said
+    assert before.endswith("thirteen. ")
+    assert after == f"\nWho was cold?{'<assistant>' * chat} It was"
+
+
+def test_a_token_with_characters_of_both_belongs_to_the_question(tokenizer):
+    """Else the context would end with a letter of what is asked."""
+    sample = Sample("a", "The clocks were striking thirteen", question="teen")
+    encoder = PromptEncoder(tokenizer)
+    tokens, context = encoder.encode(sample), encoder.context_tokens(sample)
+    assert tokenizer.decode(tokens[context:]).endswith("teen")
+    assert "The clocks were striking thirteen".startswith(tokenizer.decode(tokens[1:context]))
+
+
+def test_the_middle_is_cut_out_of_the_context_alone(tokenizer):
+    sample = replace(ASKED, longest=100)
+    encoder = PromptEncoder(tokenizer, context=4096)
+    tokens, context = encoder.encode(sample), encoder.context_tokens(sample)
+    assert len(tokens) <= 100 + len(tokenizer.encode(" It was"))
+    assert tokenizer.decode(tokens[context:]) == "\nWho was cold? It was"
+
+
+@pytest.mark.parametrize("sample", [Sample("a", TEXT), replace(ASKED, longest=4)], ids=["none", "cut into"])
+def test_a_prompt_without_its_question_cannot_be_split(tokenizer, sample):
+    with pytest.raises(TaskError, match="Sample a has no question that ends its prompt as it is fed"):
+        PromptEncoder(tokenizer, context=4096).context_tokens(sample)
+
+
+def test_a_prompt_that_is_all_question_has_no_context(tokenizer):
+    tokenizer = ModelSpec.parse({"path": "bundled/testbed"}).tokenizer()
+    tokenizer.add_bos_token = False
+    encoder = PromptEncoder(tokenizer)
+    sample = Sample("a", "Who was cold?", question="Who was cold?")
+    if encoder.encode(sample)[0] != tokenizer.bos_token_id:
+        with pytest.raises(TaskError, match="Sample a is all question"):
+            encoder.context_tokens(sample)

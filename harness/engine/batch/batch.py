@@ -64,7 +64,11 @@ class Batch:
         self.leader: Leader | None = None  # reads each pass of a simulated prompt before these rows
 
         # The cache, and what is known of it on the host.
-        tail = max(stop - start for plan in self.chunks for start, stop in plan[1:] or [(0, 1)])
+        tail = max(
+            *(stop - start for plan in self.chunks for start, stop in plan[1:] or [(0, 1)]),
+            *(len(piece) for row in rows for piece in row.question_pieces(prompting)),
+            1,
+        )
         capacity = self._capacity()
         self.storage = KVStorage(layers)
         self.cache = SlotCache(

@@ -111,7 +111,7 @@ class CacheStatistics:
     ) -> Ledger:  # fmt: skip
         limits = LedgerLimits(
             persists=row.capacity,
-            widest_chunk=max(stop - start for start, stop in plan),
+            widest_chunk=max(*(stop - start for start, stop in plan), len(row.question)),
             total_tokens=fed,
             must_evict=not row.policy.is_dense and (len(row.tokens) if _prompt_only(row) else fed) > row.budget,
             uniform=row.policy.uniform,

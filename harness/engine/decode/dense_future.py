@@ -138,7 +138,8 @@ def look_ahead(engine: Engine, rows: Sequence[Request], prompting: Prompting) ->
     batch.watchers = (recorder,)
     collector = NextLogits.of(len(dense))
     engine.read_prompts(batch, collector)
-    for _ in engine.decode_batch(batch, range(len(dense)), collector.logits).run(lambda tokens: None):
+    logits = engine.read_questions(batch, collector.logits)
+    for _ in engine.decode_batch(batch, range(len(dense)), logits).run(lambda tokens: None):
         pass
     number = {prompt: index for index, prompt in enumerate(oracles)}
     return DenseFutures(number, recorder.future(), list(zip(*recorder.lengths, strict=True)), prompting)
@@ -146,7 +147,7 @@ def look_ahead(engine: Engine, rows: Sequence[Request], prompting: Prompting) ->
 
 def _prompt(row: Request, prompting: Prompting) -> Hashable:
     ending = (row.max_new_tokens, row.min_new_tokens, row.stops, row.until, tuple(row.continuation))
-    return (tuple(row.tokens), ending, tuple(row.chunks(prompting)))
+    return (tuple(row.tokens), tuple(row.question), ending, tuple(row.chunks(prompting)))
 
 
 def _after(passes: Tensor) -> Tensor:
