@@ -50,6 +50,14 @@ class RulerSettings:
         base = prompts("ruler")["base"][row["task"]]
         return cls(row["task"], row["args"], base["template"], base["answer_prefix"], base["tokens_to_generate"])
 
+    @property
+    def questions(self) -> int:
+        """How many different questions one haystack answers, none of them about a key of another."""
+        if self.kind != "niah":
+            return 1
+        asked = int(self.arguments["num_needle_q"])
+        return max(int(self.arguments["num_needle_k"]), asked) // asked
+
 
 @dataclass(frozen=True)
 class RulerDraft:
@@ -82,8 +90,8 @@ class RulerDraft:
         """The start of the answer."""
         return fill(self.answer_prefix, **self.fields)
 
-    def fitted(self, tokens: Callable[[str], int], limit: int) -> str | None:
-        """The prompt with the largest context for which it and the start of the answer measure ``limit`` at most.
+    def fitted(self, tokens: Callable[[str], int], limit: int) -> int | None:
+        """The size of the largest context for which prompt and start of the answer measure ``limit`` at most.
 
         None where even the smallest does not fit. Raises `TaskError` where there is too little material.
         """
@@ -104,20 +112,25 @@ class RulerDraft:
                 f"ruler.lengths has more than word lists and novels can fill: they make a prompt of {measure(size)} "
                 "tokens (RULER's longer English word list is not included). Use less."
             )
-        return self.prompt(size)
+        return size
 
 
 # Needles in a haystack: magic numbers or UUIDs of some keys, in prose, in noise, or among other needles.
 
 
-def needle_draft(settings: RulerSettings, rng: random.Random, length: int, turn: int) -> RulerDraft:
-    """One sample; ``turn`` says which novel a haystack of prose is taken from."""
+def needle_draft(settings: RulerSettings, rng: random.Random, length: int, turn: int, question: int = 0) -> RulerDraft:
+    """One sample; ``turn`` says which novel a haystack of prose is taken from. ``question``: 0 for the keys that RULER
+    would ask for, 1 and more for others of the same haystack, as many as there are.
+    """
     given = settings.arguments
     keys = _distinct(
         lambda: random_word(given["type_needle_k"], rng), max(given["num_needle_k"], given["num_needle_q"])
     )
     values = {key: [random_word(given["type_needle_v"], rng) for _ in range(given["num_needle_v"])] for key in keys}
     asked = rng.sample(keys, given["num_needle_q"])
+    if question:
+        others = [key for key in keys if key not in asked]
+        asked = others[(question - 1) * len(asked) : question * len(asked)]
     kind = given["type_needle_v"]
     needles = [needle(kind, key, value) for key in keys for value in values[key]]
     rng.shuffle(needles)
@@ -225,7 +238,8 @@ def variable_tracking_draft(
 ) -> RulerDraft:
     """One sample with RULER's answered example in front, which takes a quarter of short prompts at most."""
     shown = _chain(settings, rng, EXAMPLE_LETTERS)
-    example = shown.fitted(tokens, min(EXAMPLE, length // 4)) or shown.prompt(shown.least)
+    size = shown.fitted(tokens, min(EXAMPLE, length // 4))
+    example = shown.prompt(shown.least if size is None else size)
     return _chain(settings, rng, LETTERS, f"{example}{shown.answer}{' '.join(shown.references)}\n")
 
 

@@ -72,7 +72,7 @@ def _of_regime(rows: Sequence[Request], prompting: Prompting) -> WorkEstimate:
             fed += sum(rows[index].total_tokens - chunks[index][branch.after][1] for index in branch.rows)
             taken += max(passes[index] for index in branch.rows) - branch.after - 1
     alone = sum(row.total_tokens for row in rows)
-    return WorkEstimate(len(rows), sum(len(row.tokens) for row in rows), alone, fed, taken)
+    return WorkEstimate(len(rows), sum(row.prompt_tokens for row in rows), alone, fed, taken)
 
 
 @dataclass(frozen=True)

@@ -215,6 +215,20 @@ def test_a_model_of_ones_own_holds_no_more_than_the_budget(own, policy):
     assert model.config._attn_implementation != "kvreplica_slots"
 
 
+def test_a_question_is_fed_after_its_context_was_compressed(own):
+    """What is not evicted gives the same answer either way; what is evicted cannot depend on the question."""
+    asked = {"max_new_tokens": 4, "prompt_regime": "one_shot"}
+    dense = generate(*own, PROMPT, "dense", question="\nIt was the age of", **asked)
+    assert dense.tokens == generate(*own, PROMPT + "\nIt was the age of", "dense", **asked).tokens
+    kept = generate(*own, PROMPT, "snapkv/kvpress", "50%", question="\nIt was the age of", **asked)
+    assert kept.prompt_tokens == dense.prompt_tokens
+    assert kept.prompting.label == "one_shot/context"
+    assert kept.ledger.slots_kept_max > kept.slots, (
+        "the question is held beside the budget: nothing is evicted in decode"
+    )
+    assert kept.ledger.invalid == ""
+
+
 def test_a_broken_promise_is_a_warning(own):
     with pytest.warns(UserWarning, match="not-a-number"):
         generate(*own, PROMPT, NotANumber(), 48, max_new_tokens=2)

@@ -1,4 +1,4 @@
-"""`prompt_split=context`: the context is compressed before its question is fed, and the question can change nothing of it.
+"""`prompt_split=context`: a context is compressed before its question is fed, and the question changes nothing of it.
 
 The witness is transformers: its own cache, filled with the context, cut down to the positions that the policy kept, and
 fed with the question and the answer.

@@ -194,3 +194,28 @@ def test_the_revision_hashes_data_prompts_and_metric():
     found = build("ruler").revision()
     assert found.keys() == {"data", "prompts", "metrics"}
     assert len(set(found.values())) == 3
+
+
+def test_several_questions_have_one_context():
+    """Under `prompt_split=context` they share its reading; in statistics they are one cluster."""
+    tokenizer = TOKENIZERS["testbed"]
+    asked = samples("niah_multikey_1", tokenizer, lengths=[1024], repeats=2, questions=4)
+    assert [sample.id for sample in asked] == [f"L1024-r{turn}-q{number}" for turn in (0, 1) for number in range(4)]
+    for turn in (asked[:4], asked[4:]):
+        assert len({sample.prompt.removesuffix(sample.question) for sample in turn}) == 1
+        assert len({sample.question for sample in turn}) == 4
+        assert len({sample.references for sample in turn}) == 4
+        assert len({sample.document for sample in turn}) == 1
+        for sample in turn:
+            assert len(tokenizer.encode(sample.prompt + sample.answer_prefix)) <= 1024 - sample.max_new_tokens
+            key = sample.question.partition(" for ")[2].partition(" mentioned")[0]
+            assert f"for {key} is: {sample.references[0]}" in sample.prompt
+    (alone,) = samples("niah_multikey_1", tokenizer, lengths=[1024], repeats=1)
+    assert (alone.id, alone.references) == ("L1024-r0", asked[0].references), "the first question is RULER's"
+
+
+def test_no_more_questions_than_a_context_answers():
+    with pytest.raises(TaskError, match="ruler.questions=5, but a context of niah_multikey_1 answers 4: use 4"):
+        build("ruler", questions=5)
+    with pytest.raises(TaskError, match="a context of vt answers 1"):
+        build("ruler", subset="vt", questions=2)
