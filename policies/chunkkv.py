@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from policies.scorer import SlotState, tiles
+from policies.scorer import OverScorer, tiles
 from policies.snapkv import SnapKV
-from policies.view import CacheView, Fitted, ModelShape, PolicyError
+from policies.view import CacheView, PolicyError
 
 
 @dataclass(frozen=True)
-class ChunkKV:
+class ChunkKV(OverScorer):
     """Score = mean of the scores that ``base``, any other scorer, gives to the slots of a token's chunk.
 
     Tokens ``0 … size - 1`` of the text are the first chunk, the next ``size`` the second, and so on, whatever prompt
@@ -32,47 +31,9 @@ class ChunkKV:
     size: int = 10  # tokens
 
     def __post_init__(self) -> None:
-        if not callable(getattr(self.base, "score", None)):
-            raise PolicyError(
-                f"chunkkv base={self.base!r} is no scorer: give the name of one, or {{name: snapkv, window: 16}}."
-            )
+        self.check_base("chunkkv")
         if self.size < 1:
             raise PolicyError(f"chunkkv needs chunks of at least 1 token, not size={self.size}.")
-
-    @property
-    def state(self) -> Mapping[str, SlotState]:
-        """Of the base."""
-        per_slot: Mapping[str, SlotState] = self.base.state
-        return per_slot
-
-    @property
-    def carried(self) -> tuple[str, ...]:
-        """Of the base."""
-        return getattr(self.base, "carried", ())
-
-    @property
-    def nonnegative(self) -> bool:
-        """As the base: a mean of non-negative scores is one."""
-        return bool(self.base.nonnegative)
-
-    @property
-    def counts_layers(self) -> bool:
-        """As the base."""
-        return getattr(self.base, "counts_layers", False)
-
-    @property
-    def layers_as_rows(self) -> bool:
-        """As the base."""
-        return getattr(self.base, "layers_as_rows", False)
-
-    def reason_against_model(self, shape: ModelShape) -> str:
-        """Of the base, where it does not work on every model."""
-        return self.base.reason_against_model(shape) if isinstance(self.base, Fitted) else ""
-
-    def update(self, view: CacheView) -> Mapping[str, Tensor]:
-        """Of the base."""
-        carried: Mapping[str, Tensor] = self.base.update(view)
-        return carried
 
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N)."""

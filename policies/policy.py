@@ -169,6 +169,16 @@ class Policy:
         return getattr(self.scorer, "counts_layers", False)
 
     @property
+    def foresees(self) -> int | None:
+        """Positions beyond the text for which the scorer wants the rotary table; None where it reads none."""
+        return getattr(self.scorer, "foresees", 0) if getattr(self.scorer, "reads_rotation", False) else None
+
+    @property
+    def reads_output(self) -> bool:
+        """Whether the scorer reads the model's output projection (``view.output_heads``)."""
+        return getattr(self.scorer, "reads_output", False)
+
+    @property
     def is_stateful(self) -> bool:
         """Whether anything is carried from chunk to chunk, so that every chunk must be shown."""
         return bool(self.state or self.carried)

@@ -12,7 +12,9 @@ from policies.ada import AdaKV
 from policies.buzz import Buzz
 from policies.caote import CAOTE, Correction, FastCAOTE
 from policies.chunkkv import ChunkKV
+from policies.criticalkv import CriticalKV
 from policies.cur import CUR
+from policies.expected_attention import ExpectedAttention
 from policies.fastgen import FastGen
 from policies.gemfilter import TokenFilter
 from policies.h2o import H2O
@@ -38,7 +40,9 @@ from policies.view import PolicyError
 
 SCORERS: dict[str, Callable[..., Scorer]] = {
     "chunkkv": ChunkKV,
+    "criticalkv": CriticalKV,
     "cur": CUR,
+    "expected_attention": ExpectedAttention,
     "h2o": H2O,
     "hashevict": HashEvict,
     "keydiff": KeyDiff,
@@ -91,7 +95,7 @@ def build(config: Mapping[str, Any]) -> Policy:
             raise PolicyError(f"Policy '{name}' has no part '{part}'. {nearest(part, PARTS)}")
     kind = StructuralPolicy if "structure" in settings else Policy
     policy = kind(name=name, **{part: PARTS[part](spec) for part, spec in settings.items()})
-    return _with_one_sinks(_with_one_window(policy, settings.get("allocator")), settings.get("scorer"))
+    return _with_protected(_with_one_window(policy, settings.get("allocator")), settings.get("scorer"))
 
 
 def _with_one_window(policy: Policy, spec: Any) -> Policy:
@@ -118,23 +122,30 @@ def _with_one_window(policy: Policy, spec: Any) -> Policy:
     return policy
 
 
-def _with_one_sinks(policy: Policy, spec: Any) -> Policy:
-    """The policy with the scorer's sinks set to protect.sinks; `PolicyError` where the two differ.
+def _with_protected(policy: Policy, spec: Any) -> Policy:
+    """The policy whose scorer means by sinks and recent tokens what is protected; `PolicyError` where they differ.
 
-    A scorer that counts the sinks apart (LagKV) must mean the tokens that are protected.
+    Some scorers count these slots apart (LagKV, CriticalKV), or leave them out (Expected Attention).
     """
-    scorer: Any = policy.scorer
-    sinks = policy.protect.sinks
-    if not isinstance(spec, str | Mapping) or not hasattr(scorer, "sinks"):
+    if not isinstance(spec, str | Mapping):
         return policy
-    if isinstance(spec, str) or "sinks" not in spec:
-        return dataclasses.replace(policy, scorer=dataclasses.replace(scorer, sinks=sinks))
-    if scorer.sinks != sinks:
-        raise PolicyError(
-            f"Policy '{policy.name}' protects {sinks} sinks (policy.protect.sinks), but its scorer counts "
-            f"{scorer.sinks} (policy.scorer.sinks): set both to the same number."
-        )
+    written = {} if isinstance(spec, str) else spec
+    for name in ("sinks", "recent"):
+        scorer: Any = policy.scorer
+        meant = getattr(policy.protect, name)
+        if not hasattr(scorer, name):
+            continue
+        if name not in written:
+            policy = dataclasses.replace(policy, scorer=dataclasses.replace(scorer, **{name: meant}))
+        elif getattr(scorer, name) != meant:
+            raise PolicyError(
+                f"Policy '{policy.name}' protects {meant:g} {PROTECTED[name]} (policy.protect.{name}), but its scorer "
+                f"counts {getattr(scorer, name)} (policy.scorer.{name}): set both to the same number."
+            )
     return policy
+
+
+PROTECTED = {"sinks": "sinks", "recent": "recent tokens"}
 
 
 def _prompt_stage(spec: Mapping[str, Any]) -> PromptStage:
@@ -161,7 +172,7 @@ def _scorer(role: str, spec: str | Mapping[str, Any] | Scorer) -> Scorer:
     if isinstance(spec, Mapping) and "base" in spec:
         try:
             spec = {**spec, "base": _scorer(f"{role}.base", spec["base"])}
-        except TypeError as error:  # settings that deep were not checked before
+        except TypeError as error:  # from Python; settings of a configuration have been checked before
             raise PolicyError(
                 f"A setting of the {role}.base does not fit ({error}): give what policy.scorer takes under that name."
             ) from error

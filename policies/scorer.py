@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from policies.view import CacheView
+from policies.view import CacheView, Fitted, ModelShape, PolicyError
 
 ON_A_PROCESSOR = 2**18  # numbers of a tile: so many in fp32 stay in the processor's cache
 ON_A_GPU = 2**23  # the same for a GPU, and enough to keep it busy
@@ -40,6 +40,9 @@ class Scorer(Protocol):
     what `update` returned last time, and absent at the first chunk. ``counts_layers: bool``: whether the view shall
     say in ``kept_before`` (R, T) how many earlier layers of this pass kept each token. ``layers_as_rows: bool``:
     whether it reads neither ``view.layer`` nor ``view.token_ids``, so that all layers can be shown at once.
+    ``reads_rotation`` and ``reads_output: bool``: whether the view shall hold the model's rotary table
+    (``view.rotation``, over ``foresees`` positions more than the text has, 0 if not said) and its output projection
+    (``view.output_heads``).
     """
 
     @property
@@ -84,6 +87,69 @@ class Stateless:
     def update(self, view: CacheView) -> Mapping[str, Tensor]:
         """Never called: there is no state."""
         return {}
+
+
+class OverScorer:
+    """Base of scorers that rework what another one, their field ``base``, says. What they need and carry is its."""
+
+    base: Any
+
+    @property
+    def layers_as_rows(self) -> bool:
+        """As the base."""
+        return getattr(self.base, "layers_as_rows", False)
+
+    @property
+    def counts_layers(self) -> bool:
+        """As the base."""
+        return getattr(self.base, "counts_layers", False)
+
+    @property
+    def reads_rotation(self) -> bool:
+        """As the base."""
+        return getattr(self.base, "reads_rotation", False)
+
+    @property
+    def reads_output(self) -> bool:
+        """As the base."""
+        return getattr(self.base, "reads_output", False)
+
+    @property
+    def foresees(self) -> int:
+        """As the base."""
+        return getattr(self.base, "foresees", 0)
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """As the base."""
+        return getattr(self.base, "carried", ())
+
+    def check_base(self, name: str) -> None:
+        """Raise `PolicyError` where the base is no scorer."""
+        if not callable(getattr(self.base, "score", None)):
+            raise PolicyError(
+                f"{name} base={self.base!r} is no scorer: give the name of one, or {{name: snapkv, window: 16}}."
+            )
+
+    @property
+    def state(self) -> Mapping[str, SlotState]:
+        """Of the base."""
+        per_slot: Mapping[str, SlotState] = self.base.state
+        return per_slot
+
+    @property
+    def nonnegative(self) -> bool:
+        """As the base."""
+        return bool(self.base.nonnegative)
+
+    def reason_against_model(self, shape: ModelShape) -> str:
+        """Of the base, where it does not work on every model."""
+        return self.base.reason_against_model(shape) if isinstance(self.base, Fitted) else ""
+
+    def update(self, view: CacheView) -> Mapping[str, Tensor]:
+        """Of the base."""
+        carried: Mapping[str, Tensor] = self.base.update(view)
+        return carried
 
 
 def tiles(vectors: Tensor) -> list[slice]:

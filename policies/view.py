@@ -61,6 +61,36 @@ class Attention(Protocol):
 
 
 @dataclass(frozen=True)
+class Rotation:
+    """The model's rotary table for positions 0 … P - 1: ``cos`` and ``sin`` (P, D / 2) fp32, in the halves convention.
+
+    Queries and keys of a view are rotated; with this a scorer takes the rotation off again, or foresees a later one.
+    """
+
+    cos: Tensor
+    sin: Tensor
+
+    def taken_off(self, vectors: Tensor, positions: Tensor) -> Tensor:
+        """``vectors`` (…, D) that stand at ``positions`` (…) as they were before, fp32. Below 0: as they are."""
+        index = positions.clamp(min=0).long().flatten()
+        shape = (*positions.shape, -1)
+        return turned(
+            vectors, self.cos.index_select(0, index).view(shape), -self.sin.index_select(0, index).view(shape)
+        )
+
+    def mean(self, start: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Mean cosines and sines (R, D / 2) of ``count`` positions from ``start`` (R,) on."""
+        index = (start.view(-1, 1) + torch.arange(count, device=start.device)).clamp(max=len(self.cos) - 1)
+        return self.cos[index].mean(1), self.sin[index].mean(1)
+
+
+def turned(vectors: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """``vectors`` (…, D) rotated, fp32; ``cos`` and ``sin`` (…, D / 2) may be means over several rotations."""
+    first, second = vectors.float().chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+
+
+@dataclass(frozen=True)
 class CacheView:
     """One layer's slots, old ones first and the new chunk last, in no particular order of position.
 
@@ -86,6 +116,8 @@ class CacheView:
     kept_before: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # (R, T) see Scorer
     seen_now: Tensor | None = None  # (R, 1, 1) int64, `lengths` where the engine has them on the device
     is_full: bool = False  # whether no slot is empty, as far as can be known without asking the device
+    rotation: Rotation | None = None  # for scorers with `reads_rotation`
+    output_heads: Callable[[], Tensor] | None = None  # (H, G, D, E) fp32, W_O of this layer, for `reads_output`
     made_once: Callable[[tuple[int, ...]], Tensor] | None = None  # the engine's `per_row`, which keeps what it made
 
     @cached_property

@@ -40,14 +40,21 @@ def _check_parts(config: Mapping[str, Any], key: str = "policy") -> None:
         if spec is None or is_plugin(spec):
             continue
         if part in NAMED_PARTS:
-            named = {"name": spec} if isinstance(spec, str) else check_value(str | Mapping[str, Any], spec, where)
-            check_value(str, named.get("name", ""), f"{where}.name")
-            if kind := NAMED_PARTS[part].get(named.get("name", "")):
-                check_settings(kind, named, where)
+            _check_named(NAMED_PARTS[part], spec, where)
         elif part in PLAIN_PARTS:
             check_settings(PLAIN_PARTS[part], spec, where)
         elif part == "prompt_stage":
             _check_parts(check_value(Mapping[str, Any], spec, where), where)
+
+
+def _check_named(kinds: Mapping[str, Any], spec: Any, where: str) -> None:
+    """A part that is a name or ``{name, …}``, and the scorer that it is over, if any."""
+    named = {"name": spec} if isinstance(spec, str) else check_value(str | Mapping[str, Any], spec, where)
+    check_value(str, named.get("name", ""), f"{where}.name")
+    if kind := kinds.get(named.get("name", "")):
+        check_settings(kind, named, where)
+    if named.get("base") is not None:
+        _check_named(kinds, named["base"], f"{where}.base")
 
 
 @cache

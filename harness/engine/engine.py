@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from harness.engine.attention.cache_rope import CacheRope
+from harness.engine.attention.cache_rope import CacheRope, rotation_of
+from harness.engine.attention.output_heads import output_heads
 from harness.engine.batch.batch import Batch
 from harness.engine.batch.evict import NAME as SLOT_ATTENTION
 from harness.engine.batch.evict import slots_enabled
@@ -231,7 +232,8 @@ class Engine:
         layers, device = self.config.num_hidden_layers, self.model.device
         prompts = [rows[index] for index in group.prompts]
         prefix = PrefixBatch(prompts, group.chunks(rows, prompting), prompting, layers, device)
-        self._prepared(prefix)
+        readers = [rows[index] for branch in group.branches for index in branch.rows]
+        self._prepared(prefix, readers)  # it carries the states of their policies
         for branch in group.branches:
             batch = self._prepared(Batch([rows[index] for index in branch.rows], prompting, layers, device))
             futures.attach_to(batch)
@@ -247,9 +249,11 @@ class Engine:
                 self.read_prompts(fork.batch, own_collector, observe)
                 yield branch.rows, fork.batch, own_collector
 
-    def _prepared(self, batch: Batch) -> Batch:
-        """The batch with the engine's watchers, and with a rotary table where its policies need one."""
+    def _prepared(self, batch: Batch, readers: Sequence[Request] = ()) -> Batch:
+        """The batch with the engine's watchers, and what its policies read of the model. ``readers``: whose policies
+        these are; the batch's own rows if not given."""
         batch.watchers = self.watchers
+        self._open_model(batch, readers or batch.rows)
         if batch.rows[0].policy.rope == "cache":
             widest = max(stop - start for plan in batch.chunks for start, stop in plan)
             longest = max(row.total_tokens for row in batch.rows)
@@ -257,6 +261,22 @@ class Engine:
             if batch.leader is not None:
                 batch.leader.rope = batch.rope
         return batch
+
+    def _open_model(self, batch: Batch, readers: Sequence[Request]) -> None:
+        """Let policies read the rotary table and the output projection, where they ask for them."""
+        foreseen = [row.policy.foresees for row in readers if row.policy.foresees is not None]
+        if foreseen:
+            longest = max(row.total_tokens for row in readers) + max(foreseen)
+            names = ", ".join(sorted({row.policy.name for row in readers if row.policy.foresees is not None}))
+            batch.rotation = rotation_of(
+                self.model, longest, f"policy '{names}' cannot take the rotation off its queries: choose another policy"
+            )
+        if any(row.policy.reads_output for row in readers):
+            batch.output_heads = self._output_heads
+
+    def _output_heads(self, layer: int) -> Tensor:
+        """(H, G, D, E) fp32: the output projection of a layer, by query head."""
+        return output_heads(self.model, layer)
 
     def _read_chunk(self, batch: Batch, number: int, collector: LogitsCollector) -> None:
         spans = [plan[number] if number < len(plan) else (0, 0) for plan in batch.chunks]

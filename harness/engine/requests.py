@@ -130,7 +130,7 @@ class Request:
         return prompting.chunks(len(self.tokens), self.total_tokens if self.policy.is_dense else self.budget)
 
     def feeds_by_token(self, prompting: Prompting) -> bool:
-        """Whether single tokens follow the prompt: a policy that frees a slot before attention is defined for no others."""
+        """Whether single tokens follow the prompt: what frees a slot before attention is defined for no others."""
         return self.policy.schedule.evict_first or prompting.regime == "token_fed"
 
     def question_pieces(self, prompting: Prompting) -> list[Sequence[int]]:

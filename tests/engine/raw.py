@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +14,7 @@ from harness.engine.batch.evict import attend_and_evict
 from harness.engine.batch.feed import Feed
 from harness.engine.requests import Prompting, Request
 from policies import Policy
+from policies.view import Rotation
 
 Chunk = tuple[Tensor, Tensor, Tensor]
 
@@ -31,6 +32,19 @@ class Step:
         """What is carried for each kept token of a head, by position."""
         places, values = self.positions[head].tolist(), self.state[name][head].tolist()
         return {place: value for place, value in sorted(zip(places, values, strict=True)) if place >= 0}
+
+
+def plain_rotation(positions: int, width: int) -> Rotation:
+    """The rotary table of most models, for keys of this width."""
+    angles = torch.arange(positions)[:, None] * 10_000.0 ** (-torch.arange(0, width, 2) / width)
+    return Rotation(angles.cos(), angles.sin())
+
+
+def some_projection(chunks: Sequence[Chunk]) -> Callable[[int], Tensor]:
+    """An output projection W_O (H, G, D, 5) that is the same in all layers and for all query heads of a group."""
+    (queries, _, _), (heads, _, width) = chunks[0][0].shape, chunks[0][1].shape
+    matrix = torch.randn(heads, 1, width, 5, generator=torch.Generator().manual_seed(11))
+    return lambda layer: matrix.expand(-1, queries // heads, -1, -1)
 
 
 def run_layer(
@@ -57,8 +71,12 @@ def run_layers(
     prompting: Prompting | None = None,
     rope: CacheRope | None = None,
     tokens: Sequence[int] | None = None,
+    output_heads: Callable[[int], Tensor] | None = None,
 ) -> list[list[Step]]:
-    """Several layers in lockstep, as a model runs them: ``layers[l]`` are the chunks of layer l."""
+    """Several layers in lockstep, as a model runs them: ``layers[l]`` are the chunks of layer l.
+
+    ``output_heads``: W_O by layer, `some_projection` if not given.
+    """
     chunks = layers[0]
     sizes = [query.shape[1] for query, _, _ in chunks]
     length, decoded = sum(sizes[:prompt_chunks]), len(chunks) - prompt_chunks
@@ -67,6 +85,8 @@ def run_layers(
     plan = prompting or (Prompting("one_shot") if prompt_chunks == 1 else Prompting("blocked", sizes[0]))
     batch = Batch([row], plan, layers=len(layers), device=torch.device("cpu"))
     batch.rope = rope
+    batch.rotation = plain_rotation(sum(sizes) + 512, chunks[0][0].shape[-1])
+    batch.output_heads = output_heads or some_projection(chunks)
     steps: list[list[Step]] = [[] for _ in layers]
     start = 0
     for number, size in enumerate(sizes):

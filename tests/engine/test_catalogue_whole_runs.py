@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from raw import run_layer, run_layers
 from survivors import ALL, BUDGET, Survivors, able, generated
 from tiny import prompt, tiny_model
 
+from harness.engine.attention.output_heads import output_heads
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request
 from policies import DENSE
@@ -61,10 +64,13 @@ class Dump(Survivors):
 @pytest.mark.parametrize("name", [n for n in able(ONE_SHOT) if not ALL[n].hindsight and ALL[n].rope == "absolute"])
 def test_one_dense_prefill_serves_all_one_shot_policies(name):
     """policies.md T-12: caches compressed from a dumped dense prefill are those compressed inside the forward."""
-    dump = Dump()
-    Engine(tiny_model("llama"), watchers=[dump]).generate([Request(prompt(LENGTH), DENSE, 0, 1)], ONE_SHOT)
+    dump, model = Dump(), tiny_model("llama")
+    Engine(model, watchers=[dump]).generate([Request(prompt(LENGTH), DENSE, 0, 1)], ONE_SHOT)
     inside, _ = generated(ALL[name], ONE_SHOT, prompt(LENGTH), BUDGET, 1)
-    outside = run_layers(ALL[name], [[layer] for layer in dump.inputs], BUDGET, 1, ONE_SHOT, tokens=prompt(LENGTH))
+    outside = run_layers(
+        ALL[name], [[layer] for layer in dump.inputs], BUDGET, 1, ONE_SHOT, tokens=prompt(LENGTH),
+        output_heads=partial(output_heads, model),
+    )  # fmt: skip
     assert [layer[0].kept for layer in outside] == inside.held[0]
 
 

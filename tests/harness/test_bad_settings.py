@@ -77,6 +77,11 @@ def test_no_value_of_any_setting_ends_in_a_traceback(overrides):
 
 SENTENCES = {
     "policy=snapkv policy.scorer.kernel=nan": "policy.scorer.kernel=NaN does not fit: give a whole number.",
+    "policy=chunkkv policy.scorer.base={name:snapkv,kernel:nan}": (
+        "policy.scorer.base.kernel=NaN does not fit: give a whole number."
+    ),
+    "policy=chunkkv policy.scorer.base=7": "policy.scorer.base=7 does not fit: give a text, or settings with names.",
+    "prompt_split=contxt": "prompt_split=contxt is not known. Did you mean context?",
     "policy=snapkv policy.scorer.pool=maxx": "policy.scorer.pool=maxx is not known. Did you mean max?",
     "policy=fastgen policy.structure.recovery=-1": (
         "fastgen recovery=-1 is a share of attention: give 0 or more; above 1 all stays."

@@ -215,7 +215,7 @@ def test_several_questions_have_one_context():
 
 
 def test_no_more_questions_than_a_context_answers():
-    with pytest.raises(TaskError, match="ruler.questions=5, but a context of niah_multikey_1 answers 4: use 4"):
+    with pytest.raises(TaskError, match=r"ruler\.questions=5, but a context of niah_multikey_1 answers 4: use 4"):
         build("ruler", questions=5)
     with pytest.raises(TaskError, match="a context of vt answers 1"):
         build("ruler", subset="vt", questions=2)

@@ -1,4 +1,5 @@
-"""Positions inside the cache (policies.md 1.5, rope="cache"): slot j, in order of the text, is rotated as position j.
+"""The model's rotary table, and positions inside the cache (policies.md 1.5, rope="cache"): slot j, in order of the
+text, is rotated as position j.
 
 Keys are stored unrotated, because rotating them again after every eviction would accumulate rounding. To get them
 unrotated from an unchanged model, every token is fed at position 0, where the rotation is the identity. Queries and
@@ -13,24 +14,35 @@ import torch
 from torch import Tensor
 
 from harness.engine.requests import EngineError
+from policies.view import Rotation
 
 FIXED_TABLES = ("default", "linear", "llama3")  # the angle of an index depends on nothing else
+
+
+def rotation_of(model: Any, indices: int, what: str) -> Rotation:
+    """Cosines and sines for indices 0 … n - 1. ``what``: what the table is wanted for, and what to do without it.
+
+    Raises `EngineError` where the angle of an index depends on more than the index.
+    """
+    rotary: Any = getattr(model.base_model, "rotary_emb", None)
+    if getattr(rotary, "rope_type", None) not in FIXED_TABLES:
+        raise EngineError(f"Model type '{model.config.model_type}' has no plain rotary table, so {what}.")
+    probe = torch.zeros(1, 1, dtype=torch.float32, device=model.device)
+    cos, sin = rotary(probe, torch.arange(indices, device=model.device)[None])
+    half = cos.shape[-1] // 2
+    return Rotation(cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous())
 
 
 class CacheRope:
     """The model's cosines and sines for indices 0 … n - 1, (n, D / 2) fp32 each: both halves of a vector share them."""
 
     def __init__(self, model: Any, indices: int) -> None:
-        rotary: Any = getattr(model.base_model, "rotary_emb", None)
-        if getattr(rotary, "rope_type", None) not in FIXED_TABLES:
-            raise EngineError(
-                f"Model type '{model.config.model_type}' has no plain rotary table, so positions inside the cache "
-                "(rope=cache) are not defined for it: choose a policy with rope=absolute."
-            )
-        probe = torch.zeros(1, 1, dtype=torch.float32, device=model.device)
-        cos, sin = rotary(probe, torch.arange(indices, device=model.device)[None])
-        half = cos.shape[-1] // 2
-        self.cos, self.sin = cos[0, :, :half].contiguous(), sin[0, :, :half].contiguous()
+        table = rotation_of(
+            model,
+            indices,
+            "positions inside the cache (rope=cache) are not defined for it: choose a policy with rope=absolute",
+        )
+        self.cos, self.sin = table.cos, table.sin
 
     def rotate(self, vectors: Tensor, index: Tensor) -> Tensor:
         """``vectors`` (…, D) rotated by ``index`` (…), in the halves convention of transformers."""

@@ -6,7 +6,8 @@ current pass: what is fed, the slots that each row may keep after it (`targets`)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,7 +24,7 @@ from harness.engine.cache.slot_layer import SlotCache, SlotLayer
 from harness.engine.cache.storage import KVStorage
 from harness.engine.requests import Prompting, Request, reason_against
 from policies import CacheView, PolicyError
-from policies.view import Attention
+from policies.view import Attention, Rotation
 
 if TYPE_CHECKING:
     from harness.engine.batch.layer_pass import LayerPass
@@ -59,6 +60,8 @@ class Batch:
         self.uniform = not ragged and all(row.policy.uniform for row in rows)
         self.counts_layers = any(row.policy.counts_layers for row in rows)
         self.watchers: Sequence[Watcher] = ()
+        self.rotation: Rotation | None = None  # the model's rotary table, set by the engine where a policy reads it
+        self.output_heads: Callable[[int], Tensor] | None = None  # by layer, W_O, where a policy reads it
         self.rope: CacheRope | None = None  # positions inside the cache, set by the engine where a policy asks for them
         self.future: Future | None = None  # for the oracle
         self.leader: Leader | None = None  # reads each pass of a simulated prompt before these rows
@@ -275,6 +278,8 @@ class Batch:
             arriving=arriving,
             future=self.future_of(layer, group, positions),
             kept_before=self.kept_before[rows],
+            rotation=self.rotation,
+            output_heads=None if self.output_heads is None else partial(self.output_heads, layer),
         )
 
     def _capacity(self) -> int:

@@ -45,6 +45,9 @@ def merge_batches(*parts: Part) -> tuple[Batch, list[int]]:
     merged.phase, merged.watchers = first.phase, first.watchers
     ropes = [batch.rope for batch, _ in parts if batch.rope is not None]
     merged.rope = max(ropes, key=lambda rope: len(rope.cos), default=None)
+    rotations = [batch.rotation for batch, _ in parts if batch.rotation is not None]
+    merged.rotation = max(rotations, key=lambda table: len(table.cos), default=None)
+    merged.output_heads = next((batch.output_heads for batch, _ in parts if batch.output_heads is not None), None)
     merged.future = _future([(parts[part][0].future, row) for part, row in origins])
     moves = [_move(batch, number, merged, origins) for number, (batch, _) in enumerate(parts)]
     for (batch, _), (old, new, _) in zip(parts, moves, strict=True):

@@ -1,0 +1,83 @@
+"""CriticalKV: worked examples. On a model: `tests/engine/test_model_openings.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from views import view
+
+from policies import Policy, PolicyError, Protect, build
+from policies.criticalkv import CriticalKV
+from policies.keydiff import KeyDiff
+from policies.scorer import Stateless
+
+
+@dataclass(frozen=True)
+class Fixed(Stateless):
+    """Scores that an example gives."""
+
+    given: tuple[float, ...] = ()
+    nonnegative = True
+
+    def score(self, view):
+        return torch.tensor(self.given).view(1, 1, -1)
+
+
+SHOWN = replace(
+    view(keys=[[0.0, 0.0]] * 4, values=[[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], budget=2),
+    output_heads=lambda: torch.tensor([[[[1.0, 0.0], [-2.0, 3.0]]]]),  # W_O of one query head: |W v| = 1, 1, 1 and 5
+)
+BASE = Fixed((0.4, 0.3, 0.2, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("share", "kept"),
+    [(0.5, [0, 3]), (0.0, [0, 3]), (1.0, [0, 1])],  # by mass alone 0 and 1; by mass times length 3 (.5) and 0 (.4)
+)
+def test_worked_example(share, kept):
+    """policies.md 3.24."""
+    chosen = Policy("critical", CriticalKV(BASE, share, epsilon=0.0))
+    found, broken = chosen.keep(SHOWN)
+    assert found.flatten().nonzero().flatten().tolist() == kept
+    assert not broken.any()
+
+
+def test_the_first_stage_is_kept_whatever_its_values_are():
+    longer = replace(SHOWN, values=torch.tensor([[0.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]).view(1, 1, 4, 2))
+    found, _ = Policy("critical", CriticalKV(BASE, 0.5, epsilon=0.0)).keep(longer)
+    assert found.flatten().tolist() == [True, True, False, False]
+    found, _ = Policy("critical", CriticalKV(BASE, 0.0, epsilon=0.0)).keep(longer)
+    assert found.flatten().tolist() == [False, True, True, False]
+
+
+def test_protected_slots_come_first_in_the_first_stage():
+    """As in kvpress, whose SnapKV gives its window the largest score: here the newest slot is all of the stage."""
+    scorer = CriticalKV(Fixed((0.9, 0.1, 0.2, 0.0)), 0.5, epsilon=0.0, recent=1)
+    zero = replace(SHOWN, values=torch.tensor([[0.01, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).view(1, 1, 4, 2))
+    found, _ = Policy("critical", scorer, protect=Protect(recent=1)).keep(zero)
+    assert found.flatten().tolist() == [False, False, True, True]
+
+
+def test_epsilon_lets_long_values_stay_without_attention():
+    scores = CriticalKV(Fixed((0.4, 0.3, 0.0, 0.0)), 0.0, epsilon=0.1).score(SHOWN)
+    assert scores.flatten().tolist() == pytest.approx([0.5, 0.4, 0.1, 0.5])
+
+
+def test_scores_that_can_be_negative_are_refused():
+    with pytest.raises(PolicyError, match="must be an attention mass, and those of KeyDiff can be negative"):
+        CriticalKV(KeyDiff())
+    with pytest.raises(PolicyError, match="share=2 is a share of the budget"):
+        CriticalKV(share=2)
+    with pytest.raises(PolicyError, match="base='snapkv' is no scorer"):
+        CriticalKV("snapkv")
+
+
+def test_what_it_protects_is_what_the_policy_protects():
+    made = build(
+        {"name": "mine", "scorer": {"name": "criticalkv", "base": "tova"}, "protect": {"sinks": 2, "recent": 5}}
+    )
+    assert (made.scorer.sinks, made.scorer.recent) == (2, 5)
+    with pytest.raises(PolicyError, match=r"protects 5 recent tokens .* counts 3 .* the same number"):
+        build({"name": "mine", "scorer": {"name": "criticalkv", "recent": 3}, "protect": {"recent": 5}})
