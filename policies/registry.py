@@ -14,6 +14,7 @@ from policies.caote import CAOTE, Correction, FastCAOTE
 from policies.chunkkv import ChunkKV
 from policies.criticalkv import CriticalKV
 from policies.cur import CUR
+from policies.dropkv import DropKV
 from policies.expected_attention import ExpectedAttention
 from policies.fastgen import FastGen
 from policies.gemfilter import TokenFilter
@@ -42,6 +43,7 @@ SCORERS: dict[str, Callable[..., Scorer]] = {
     "chunkkv": ChunkKV,
     "criticalkv": CriticalKV,
     "cur": CUR,
+    "dropkv": DropKV,
     "expected_attention": ExpectedAttention,
     "h2o": H2O,
     "hashevict": HashEvict,

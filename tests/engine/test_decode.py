@@ -50,7 +50,7 @@ def test_which_policies_evict_in_all_layers_at_once():
     stored at once; those that evict before attention or move positions are not."""
     at_once = {name for name in LATE if layers_are_rows(policy(name))}
     assert {"window", "sink", "h2o", "tova", "snapkv", "keydiff", "caote_h2o", "caote_snapkv"} <= at_once
-    assert set(LATE) - at_once == {"random", "oracle", "kvec/testbed", "rkv"}  # rkv carries a window of queries
+    assert set(LATE) - at_once == {"random", "oracle", "kvec/testbed", "rkv", "dropkv"}  # they carry windows of queries
     assert not {"hashevict", "sink/buzz", "ada_snapkv"} & set(LATE)
 
 

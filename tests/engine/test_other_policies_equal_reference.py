@@ -22,6 +22,7 @@ from policies import Policy, Protect, Schedule
 from policies.buzz import Buzz
 from policies.chunkkv import ChunkKV
 from policies.cur import CUR
+from policies.dropkv import DropKV
 from policies.fastgen import FastGen
 from policies.h2o import H2O
 from policies.hashevict import HashEvict, projection_of
@@ -83,6 +84,13 @@ def rkv(feed: str = "blocked", **parameters: Any) -> Pair:
     settings = {"window": 3, "kernel": 3, **parameters}
     fast = Policy("", RKV(**settings), protect=Protect(recent=3), schedule=SCHEDULES[feed])
     return Pair(fast, "rkv", settings | FED[feed], feed, smallest=3)
+
+
+def dropkv(feed: str = "blocked", **parameters: Any) -> Pair:
+    settings = {"window": 3, "kernel": 3, **parameters}
+    protect = Protect(recent=settings["window"])
+    fast = Policy("", DropKV(**settings), protect=protect, schedule=SCHEDULES[feed])
+    return Pair(fast, "dropkv", settings | FED[feed], feed, smallest=settings["window"])
 
 
 def chunkkv(base: Any, preset: str, feed: str = "blocked", protect: Protect = NOTHING, **parameters: Any) -> Pair:
@@ -168,6 +176,9 @@ PAIRS = {
     "rkv-once": rkv("one_shot"),
     "rkv-two-recent": rkv(beta=2, threshold=0.2, lam=0.4),
     "rkv-none-recent": rkv(beta=0),
+    "dropkv": dropkv(),
+    "dropkv-once": dropkv("one_shot"),
+    "dropkv-one-row": dropkv(window=1, kernel=1),
     "cur": cur(),
     "cur-once": cur("one_shot"),
     "cur-average": cur(leverage="kv_avg"),

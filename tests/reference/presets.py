@@ -8,6 +8,7 @@ from tests.reference.buzz import Buzz
 from tests.reference.caote import Caote
 from tests.reference.chunkkv import ChunkKV
 from tests.reference.cur import CUR
+from tests.reference.dropkv import DropKV
 from tests.reference.fastgen import FastGen
 from tests.reference.h2o import H2O
 from tests.reference.hashevict import HashEvict
@@ -67,6 +68,7 @@ PRESETS: dict[str, tuple[Callable[..., Policy], dict[str, Any]]] = {
     "lagkv": (LagKV, {}),
     "rkv": (RKV, {}),
     "cur": (CUR, {}),
+    "dropkv": (DropKV, {}),
 }
 
 

@@ -1,0 +1,60 @@
+"""DropKV: how much attention outputs would change without a slot, over a window of queries (Zhang et al. 2026;
+policies.md, 3.25)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from policies.scorer import Stateless
+from policies.snapkv import SnapKV, pool_neighbours
+from policies.view import CacheView, PolicyError
+
+
+@dataclass(frozen=True)
+class DropKV(Stateless):
+    """Score = Σ over the last ``window`` queries i of (p / (1 - p + ``epsilon``))² · |v_j - o_i|², p = p_ij.
+
+    Without slot j the output o_i of query i moves by p / (1 - p) · (o_i - v_j): CAOTE's residual, squared and summed
+    over a window instead of taken for one averaged row. Mean over the query group, then average pooling over ``kernel``
+    neighbours. The window itself stays through ``protect.recent``. Its queries are carried over chunks.
+
+    Source: the authors' kvpress#284 and #285. Deviation: probabilities are not rounded to the model's dtype.
+    """
+
+    window: int = 32  # query rows
+    kernel: int = 7  # slots
+    epsilon: float = 1e-6
+    nonnegative: ClassVar[bool] = True
+    carried: ClassVar[tuple[str, ...]] = ("queries", "asked")
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise PolicyError(f"dropkv needs an observation window of at least 1 row, not {self.window}.")
+        if self.kernel < 1 or self.kernel % 2 == 0:
+            raise PolicyError(f"dropkv needs an odd pooling kernel (1, 3, 5, 7, …), not {self.kernel}.")
+        if not self.epsilon > 0:
+            raise PolicyError(f"dropkv epsilon={self.epsilon:g} must be above 0: a query may see a single slot.")
+
+    def update(self, view: CacheView) -> Mapping[str, Tensor]:
+        """The window's queries (R, H·G, w, D) and the positions of their tokens (R, w), as SnapKV carries them."""
+        return SnapKV(self.window, window_source="carry").update(view)
+
+    def score(self, view: CacheView) -> Tensor:
+        """(R, H, N): 0 or more."""
+        queries, asked = view.state["queries"], view.state["asked"]
+        values = view.values.float().masked_fill(~view.filled.unsqueeze(-1), 0.0)
+        total = torch.zeros_like(values[..., 0])
+        for row in range(self.window):
+            given = view.attention.received_from(queries[:, :, row : row + 1], asked[:, row : row + 1])  # (R, H, G, N)
+            weights = (given / (1 - given + self.epsilon)).square()
+            outputs = given @ values
+            for head in range(given.shape[2]):
+                away = (values - outputs[:, :, head].unsqueeze(2)).square().sum(-1)
+                total += weights[:, :, head] * away
+        mean = total / (queries.shape[1] // values.shape[1])
+        return pool_neighbours(mean, view.positions, self.kernel, "avg", no_slot_is_empty=view.is_full)
