@@ -66,13 +66,24 @@ class Schedule:
 
     ``evict_first``: single tokens find their slot freed before they are attended (order "evict, append, attend" of
     policies.md 1.2, HashEvict Algorithm 1); otherwise they are appended and attended first, and evicted after.
+    ``every``: in decode eviction waits until so many tokens more than the budget are held, and then goes back to the
+    budget (R-KV's public code and kvpress' DecodingPress: 128). The slack of ``every`` - 1 slots is part of the limits
+    that the ledger checks, and shows in ``slots_kept_max`` and ``kv_bytes``.
     """
 
     prompt: PromptSchedule = "each_block"
     decode: DecodeSchedule = "each_step"
     evict_first: bool = False
+    every: int = 1  # tokens
 
     def __post_init__(self) -> None:
+        if self.every < 1:
+            raise PolicyError(f"schedule.every={self.every} must be at least 1 token.")
+        if self.every > 1 and (self.evict_first or self.decode == "never"):
+            raise PolicyError(
+                f"schedule.every={self.every} collects tokens before it evicts in decode, which needs "
+                "schedule.decode=each_step and schedule.evict_first=false."
+            )
         if self.prompt not in get_args(PromptSchedule):
             raise PolicyError(f"schedule.prompt='{self.prompt}' is not one of {', '.join(get_args(PromptSchedule))}.")
         if self.decode not in get_args(DecodeSchedule):
@@ -130,11 +141,21 @@ class Policy:
                 f"Policy '{self.name}' allocates budgets of different sizes, which needs the whole prompt: "
                 "set policy.schedule.prompt=after_prompt."
             )
+        if self.schedule.every > 1 and not self.uniform:
+            raise PolicyError(
+                f"Policy '{self.name}' gives heads budgets of different sizes, for which schedule.every="
+                f"{self.schedule.every} is not defined: set policy.schedule.every=1."
+            )
         if self.allocator is not None and self.schedule.evict_first:
             raise PolicyError(
                 f"Policy '{self.name}' allocates budgets of different sizes and evicts before attention, "
                 "which no paper defines: set policy.schedule.evict_first=false."
             )
+
+    @property
+    def slack(self) -> int:
+        """Slots beyond the budget that may be held between two evictions in decode."""
+        return self.schedule.every - 1
 
     @property
     def is_dense(self) -> bool:

@@ -65,7 +65,8 @@ def page() -> str:
 def _line(policy: Policy) -> str:
     regimes = ["-" if reason_against(policy, Prompting(regime)) else "yes" for regime in REGIMES]
     state = sum(kind.nbytes for kind in policy.state.values())
-    decode = "never" if policy.is_dense or policy.schedule.decode == "never" else "every step"
+    every = "every step" if policy.schedule.every == 1 else f"every {policy.schedule.every} tokens"
+    decode = "never" if policy.is_dense or policy.schedule.decode == "never" else every
     first = ", before attention" if policy.schedule.evict_first else ""
     slots = "uniform" if policy.uniform else "ragged"
     return f"| `{policy.name}` | {' | '.join(regimes)} | {decode}{first} | {slots} | {policy.rope} | {state} |"

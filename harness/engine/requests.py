@@ -146,7 +146,7 @@ class Request:
             return self.total_tokens
         if self.policy.schedule.decode == "never":
             return min(self.total_tokens, self.budget + len(self.question) + self.max_new_tokens)
-        return min(self.total_tokens, self.budget)
+        return min(self.total_tokens, self.budget + self.policy.slack)
 
 
 @dataclass(frozen=True)

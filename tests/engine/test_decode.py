@@ -17,7 +17,7 @@ from harness.engine.batch.layer_batch import LayerBatch, evicts_late, layers_are
 from harness.engine.decode import decode_batch
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request
-from policies import DENSE
+from policies import DENSE, PolicyError
 
 BLOCKED, ONCE = Prompting("blocked", 8), Prompting("one_shot")
 NEW = 9
@@ -50,7 +50,8 @@ def test_which_policies_evict_in_all_layers_at_once():
     stored at once; those that evict before attention or move positions are not."""
     at_once = {name for name in LATE if layers_are_rows(policy(name))}
     assert {"window", "sink", "h2o", "tova", "snapkv", "keydiff", "caote_h2o", "caote_snapkv"} <= at_once
-    assert set(LATE) - at_once == {"random", "oracle", "kvec/testbed", "rkv", "dropkv"}  # they carry windows of queries
+    carrying = {"rkv", "dropkv", "dropkv/kvpress", "expected_attention", "expected_attention/kvpress"}
+    assert set(LATE) - at_once == {"random", "oracle", "kvec/testbed", "criticalkv", *carrying}
     assert not {"hashevict", "sink/buzz", "ada_snapkv"} & set(LATE)
 
 
@@ -190,3 +191,75 @@ def test_the_likelihood_of_a_dense_continuation_is_the_models_own(model):
     expected = [-float(logits[39 + n, token]) for n, token in enumerate(rest)]
     (ours,) = Engine(model).follow([Request(text, DENSE, continuation=rest)], BLOCKED)
     assert ours.nll == pytest.approx(expected, abs=1e-4)  # fp32, other order of sums
+
+
+# `schedule.every`: in decode eviction waits until so many tokens have come.
+
+
+def waiting(every: int, name: str = "keydiff"):
+    return replace(policy(name), schedule=replace(policy(name).schedule, every=every))
+
+
+@pytest.mark.parametrize("name", ["keydiff", "h2o/keydiff", "rkv", "snapkv/keydiff"])
+@pytest.mark.parametrize("feed", [BLOCKED, ONCE], ids=str)
+def test_between_evictions_the_slack_is_held_and_no_more(model, feed, name):
+    """Budget 40, every 4 tokens: 40, 41, 42, 43, and with the fourth token back to 40; prompts keep to the budget."""
+    held = []
+
+    class Watched:
+        def attended(self, work):
+            pass
+
+        def evicted(self, work):
+            if work.index == 0:
+                held.append(int((work.layer.slot_positions[0, 0] >= 0).sum()))
+
+        def predicted(self, batch, logits):
+            pass
+
+    row = Request(prompt(50), waiting(4, name), 40, NEW)
+    (outcome,) = Engine(model, watchers=[Watched()]).generate([row], feed)
+    passes = len(row.chunks(feed))
+    assert held[passes - 1] == 40
+    assert held[passes:] == [41, 42, 43, 40, 41, 42, 43, 40]
+    assert outcome.ledger.invalid == ""
+    assert outcome.ledger.slots_kept_max == row.capacity == 43
+    assert outcome.ledger.slots_peak <= 40 + max(8, 4) if feed is BLOCKED else outcome.ledger.slots_peak == 50
+
+
+def test_every_token_is_the_default(model):
+    (one,), (same,) = (
+        Engine(model).generate([Request(prompt(50), chosen, 40, NEW)], BLOCKED)
+        for chosen in (policy("h2o/keydiff"), waiting(1, "h2o/keydiff"))
+    )
+    assert (one.tokens, one.ledger) == (same.tokens, same.ledger)
+
+
+def test_rows_that_wait_for_their_eviction_are_independent(model):
+    """Rows of other lengths, budgets and slacks evict at other steps of the same batch."""
+    rows = [
+        Request(prompt(length), waiting(every, name), budget, NEW)
+        for name in ("h2o/keydiff", "keydiff", "tova/keydiff")
+        for length, budget, every in ((50, 40, 4), (41, 44, 1), (37, 40, 3), (50, 64, 2))
+    ]
+    together = Engine(model).generate(rows, BLOCKED)
+    for row, outcome in zip(rows, together, strict=True):
+        (alone,) = Engine(model, share_prompts=False).generate([row], BLOCKED)
+        assert (outcome.tokens, outcome.ledger) == (alone.tokens, alone.ledger)
+        assert outcome.ledger.invalid == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("hashevict", "evict_first=false"),
+        ("snapkv/kvpress", "decode=each_step"),
+        ("buzz", "different sizes"),
+        ("l2/original", "different sizes"),
+    ],
+)
+def test_slack_is_refused_where_it_means_nothing(name, sentence):
+    with pytest.raises(PolicyError, match=sentence):
+        waiting(8, name)
+    with pytest.raises(PolicyError, match=r"schedule\.every=0 must be at least 1"):
+        waiting(0)

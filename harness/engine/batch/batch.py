@@ -126,8 +126,7 @@ class Batch:
         arrived = [count + width for count, width in zip(self.counts, feed.widths, strict=True)]
         limits = list(arrived)
         for group in self.groups:
-            if group.evicts(phase):
-                limits[group.rows] = group.budgets
+            limits[group.rows] = group.limits(phase, arrived[group.rows])
         self.arrived = tuple(arrived)
         self.targets = tuple(map(min, arrived, limits))
         if not self._mask_is_unchanged():

@@ -113,7 +113,7 @@ class CacheStatistics:
             persists=row.capacity,
             widest_chunk=max(*(stop - start for start, stop in plan), len(row.question)),
             total_tokens=fed,
-            must_evict=not row.policy.is_dense and (len(row.tokens) if _prompt_only(row) else fed) > row.budget,
+            must_evict=_must_evict(row, fed),
             uniform=row.policy.uniform,
             slots=row.capacity * self.layers * self.heads if row.policy.keeps_to_budget else None,
         )
@@ -131,5 +131,9 @@ class CacheStatistics:
         )
 
 
-def _prompt_only(row: Request) -> bool:
-    return row.policy.schedule.decode == "never"
+def _must_evict(row: Request, fed: int) -> bool:
+    """Whether a row that was fed so many tokens, its prompt included, cannot have kept all of them."""
+    if row.policy.is_dense:
+        return False
+    in_prompt = row.policy.schedule.prompt != "never" and len(row.tokens) > row.budget
+    return in_prompt or (row.policy.schedule.decode != "never" and fed > row.budget + row.policy.slack)

@@ -36,6 +36,13 @@ class Group:
         schedule = self.policy.schedule
         return schedule.prompt != "never" if phase == "prompt" else schedule.decode != "never"
 
+    def limits(self, phase: Phase, held: Sequence[int]) -> list[int]:
+        """By row, the slots that may stay of those ``held`` with the chunk: all of them until an eviction is due."""
+        if not self.evicts(phase):
+            return list(held)
+        slack = self.policy.slack if phase == "decode" else 0
+        return [budget if slots > budget + slack else slots for budget, slots in zip(self.budgets, held, strict=True)]
+
 
 def groups_of(rows: Sequence[Request]) -> list[Group]:
     """One group for each run of rows with equal policies."""
