@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import fsum
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -52,37 +52,19 @@ def _shares(numbers: list[float]) -> list[float]:
     return [number / total for number in numbers]
 
 
-@dataclass(frozen=True)
-class HeadKV:
-    """Fixed head budgets: an equal part, and a pool shared by how well each head retrieves.
+class ProfiledHeads:
+    """Base of allocators that know their model's heads, by their field ``profile``.
 
-    ``profile`` is the path of a profile file until `harness.config.head_profiles` has read it; policies read no files.
-    Capacities beyond the prompt are lost, not given to other heads.
+    It is the path of a profile file until `harness.config.head_profiles` has read it; policies read no files.
     """
 
-    profile: str | Importance = ()
-    beta: float = 1.5  # at least 1; choose it before looking at test scores, and report it
-    temp: float = 1.0  # exponent of the importance
-    window: int = 8  # recent tokens inside the budget; the same number as protect.recent
-    rounding: Rounding = "largest_remainder"
-    transfer: bool = False  # whether the profile may stem from another model of the same layout (A-17)
+    name: ClassVar[str]
+    profile: str | Importance
 
-    def __post_init__(self) -> None:
+    def freeze_profile(self) -> None:
+        """Lists of a configuration as tuples."""
         if not isinstance(self.profile, str):
             object.__setattr__(self, "profile", tuple(tuple(row) for row in self.profile))
-        if self.beta < 1:
-            raise PolicyError(f"headkv beta={self.beta:g} would share more than there is: use 1 or more.")
-        if self.temp <= 0:
-            raise PolicyError(f"headkv temp={self.temp:g} must be above 0.")
-        if self.window < 0:
-            raise PolicyError(f"headkv window={self.window} must be 0 or more tokens.")
-        if self.rounding not in get_args(Rounding):
-            raise PolicyError(f"headkv rounding='{self.rounding}' is not one of {', '.join(get_args(Rounding))}.")
-
-    @property
-    def exact(self) -> bool:
-        """Whether all heads of the model together hold no more than the average says."""
-        return self.rounding == "largest_remainder"
 
     def reason_against_model(self, shape: ModelShape) -> str:
         """A profile has one number for every query head of its model."""
@@ -90,22 +72,7 @@ class HeadKV:
             return ""
         return self._other_layout(f"{shape.layers} layers with {shape.query_heads} query heads each")
 
-    def targets(self, view: CacheView, scores: Tensor, protected: Tensor) -> Tensor:
-        """(R, H, 1). A prompt within the budget stays whole, whatever its heads' capacities (A-32)."""
-        heads, slots = scores.shape[1:]
-        profile = self._checked(view.layers, heads)
-        own = [
-            [slots] * heads if count <= budget else self._capacities(profile, heads, budget, view.layer)
-            for budget, count in zip(view.budgets, view.counts, strict=True)
-        ]
-        return torch.tensor(own, device=scores.device).unsqueeze(-1)
-
-    def _capacities(self, profile: Importance, heads: int, budget: int, layer: int) -> list[int]:
-        base = max(0, budget - self.window)
-        prefix = prefix_slots(profile, heads, base, self.beta, self.temp, self.rounding)[layer]
-        return [min(self.window, budget) + slots for slots in prefix]
-
-    def _checked(self, layers: int, kv_heads: int) -> Importance:
+    def checked_profile(self, layers: int, kv_heads: int) -> Importance:
         """The importance table; `PolicyError` where it is that of a model with another layout."""
         if isinstance(self.profile, str):
             raise PolicyError(
@@ -124,6 +91,53 @@ class HeadKV:
     def _other_layout(self, has: str) -> str:
         layers, heads = self._layout
         return (
-            f"headkv has a profile of {layers} layers with {heads} query heads each, but the model has {has}: make one "
-            "for this model with 'python -m harness profile', and set policy.allocator.profile."
+            f"{self.name} has a profile of {layers} layers with {heads} query heads each, but the model has {has}: "
+            "make one for this model with 'python -m harness profile', and set policy.allocator.profile."
         )
+
+
+@dataclass(frozen=True)
+class HeadKV(ProfiledHeads):
+    """Fixed head budgets: an equal part, and a pool shared by how well each head retrieves.
+
+    Capacities beyond the prompt are lost, not given to other heads.
+    """
+
+    profile: str | Importance = ()
+    beta: float = 1.5  # at least 1; choose it before looking at test scores, and report it
+    temp: float = 1.0  # exponent of the importance
+    window: int = 8  # recent tokens inside the budget; the same number as protect.recent
+    rounding: Rounding = "largest_remainder"
+    transfer: bool = False  # whether the profile may stem from another model of the same layout (A-17)
+    name: ClassVar[str] = "headkv"
+
+    def __post_init__(self) -> None:
+        self.freeze_profile()
+        if self.beta < 1:
+            raise PolicyError(f"headkv beta={self.beta:g} would share more than there is: use 1 or more.")
+        if self.temp <= 0:
+            raise PolicyError(f"headkv temp={self.temp:g} must be above 0.")
+        if self.window < 0:
+            raise PolicyError(f"headkv window={self.window} must be 0 or more tokens.")
+        if self.rounding not in get_args(Rounding):
+            raise PolicyError(f"headkv rounding='{self.rounding}' is not one of {', '.join(get_args(Rounding))}.")
+
+    @property
+    def exact(self) -> bool:
+        """Whether all heads of the model together hold no more than the average says."""
+        return self.rounding == "largest_remainder"
+
+    def targets(self, view: CacheView, scores: Tensor, protected: Tensor) -> Tensor:
+        """(R, H, 1). A prompt within the budget stays whole, whatever its heads' capacities (A-32)."""
+        heads, slots = scores.shape[1:]
+        profile = self.checked_profile(view.layers, heads)
+        own = [
+            [slots] * heads if count <= budget else self._capacities(profile, heads, budget, view.layer)
+            for budget, count in zip(view.budgets, view.counts, strict=True)
+        ]
+        return torch.tensor(own, device=scores.device).unsqueeze(-1)
+
+    def _capacities(self, profile: Importance, heads: int, budget: int, layer: int) -> list[int]:
+        base = max(0, budget - self.window)
+        prefix = prefix_slots(profile, heads, base, self.beta, self.temp, self.rounding)[layer]
+        return [min(self.window, budget) + slots for slots in prefix]

@@ -15,6 +15,7 @@ from policies.chunkkv import ChunkKV
 from policies.criticalkv import CriticalKV
 from policies.cur import CUR
 from policies.dropkv import DropKV
+from policies.duo_attention import DuoAttention
 from policies.expected_attention import ExpectedAttention
 from policies.fastgen import FastGen
 from policies.gemfilter import TokenFilter
@@ -62,6 +63,7 @@ SCORERS: dict[str, Callable[..., Scorer]] = {
 CORRECTIONS: dict[str, Callable[..., Correction]] = {"caote": CAOTE, "fastcaote": FastCAOTE}
 ALLOCATORS: dict[str, Callable[..., Allocator]] = {
     "ada": AdaKV,
+    "duo_attention": DuoAttention,
     "headkv": HeadKV,
     "pyramid": PyramidKV,
     "skip_layers": SkipLayers,

@@ -59,7 +59,6 @@ class Sample:
 
     id: str
     prompt: str
-    question: str = ""  # the end of ``prompt`` that asks about the rest; ``prompt_split=context`` holds it back
     references: tuple[str, ...] = ()
     max_new_tokens: int = 0  # tokens; 0 for tasks that score given text
     min_new_tokens: int = 0  # tokens; no stop token is chosen before
@@ -69,6 +68,7 @@ class Sample:
     chat: bool = False  # whether the prompt is one user message
     system: str = ""  # the message before it, with ``chat`` only
     answer_prefix: str = ""  # the start of the answer, given to the model
+    question: str = ""  # the end of ``prompt`` that asks about the rest; ``prompt_split=context`` holds it back
     longest: int | None = None  # tokens; beyond (or beyond the model's context) the middle is cut out. None: never cut
     truncate_to: int | None = None  # tokens; the first so many of the encoded prompt
     document: str = ""

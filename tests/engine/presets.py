@@ -16,6 +16,7 @@ from policies import Policy
 PRESETS = tuple(option_names("policy"))
 FOR_ONE_MODEL = (
     "gemfilter/llama31-8b",
+    "duo_attention",
     "headkv_r",
     "headkv_r2",
     "kvec",

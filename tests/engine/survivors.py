@@ -12,8 +12,10 @@ from torch import Tensor
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request, RequestOutput, reason_against
 from policies import Policy, Protect, Schedule
+from policies.duo_attention import DuoAttention
 from policies.headkv import HeadKV
 from policies.kvec import KVec
+from policies.recency import Recency
 from policies.snapkv import SnapKV
 
 PROFILE = [[0.5, 0.1, 0.2, 0.9], [0.3, 0.3, 0.1, 0.2], [0.8, 0.1, 0.1, 0.4]]
@@ -21,6 +23,9 @@ SNAP = SnapKV(window=8, pool="max", pool_over="prefix")
 ONCE = Schedule(prompt="after_prompt", decode="never")
 MADE_HERE = {  # presets of these need a profile, or more heads than the tiny models have
     "headkv": Policy("headkv", SNAP, allocator=HeadKV(PROFILE), protect=Protect(recent=8), schedule=ONCE),
+    "duo_attention": Policy(
+        "duo_attention", Recency(), allocator=DuoAttention(PROFILE), protect=Protect(2, 8), schedule=ONCE
+    ),
     "kvec": Policy("kvec", KVec(O=6, O_prime=12, delta=1), protect=Protect(recent=6), schedule=ONCE),
 }
 BUDGET = 40

@@ -100,7 +100,7 @@ def sized(name: str, total: int, block: int) -> tuple[Prompting, list[int]]:
     return feed, [total] if whole else [min(block, total - start) for start in range(0, total, block)]
 
 
-ON_ONE_LAYER = [name for name in ALL if not ALL[name].hindsight and name not in ("fastgen", "headkv")]
+ON_ONE_LAYER = [name for name in ALL if not ALL[name].hindsight and name not in ("fastgen", "headkv", "duo_attention")]
 
 
 @pytest.mark.parametrize("name", ON_ONE_LAYER)
