@@ -26,18 +26,21 @@ from harness.store.store import Store
 
 
 class ProgressCount:
-    """Tokens, samples and cells of one run. ``planned``: the tokens of all its rows, each prompt counted once for every
-    row that reads it.
+    """Tokens, samples and cells of one run. ``planned``: the work of all its rows, in tokens, each prompt counted once
+    for every row that reads it.
+
+    Where a run has several models, a token of the largest is the unit: one of another counts for what it costs of that.
 
     A batch that does not fit into memory is started again in halves. The tokens that it was fed until then are
     forgotten, so that every token counts once.
     """
 
-    def __init__(self, planned: int = 0) -> None:
+    def __init__(self, planned: float = 0) -> None:
         self.planned = planned
+        self.cost = 1.0  # of a token of the present model, in tokens of the largest
         self.samples = 0
         self.cells: set[str] = set()
-        self.stored = 0  # tokens of the rows in the store
+        self.stored = 0.0  # the work of the rows in the store
         self.through = 0  # tokens fed for them, a shared prompt counted for every row; fewer where answers end early
         self.underway = 0  # tokens that the present batch has been fed
         self.since = time.perf_counter()
@@ -54,14 +57,14 @@ class ProgressCount:
         """The present batch had these jobs, and their rows are in the store."""
         self.samples += len(jobs)
         self.cells |= {job.cell.id for job in jobs}
-        self.stored += sum(row.total_tokens for job in jobs for row in job.rows)
+        self.stored += self.cost * sum(row.total_tokens for job in jobs for row in job.rows)
         self.through += self.underway
         self.underway = 0
 
     @property
-    def done(self) -> int:
-        """Tokens of the plan that are stored or in the present batch."""
-        return self.stored + self.underway
+    def done(self) -> float:
+        """Work of the plan that is stored or in the present batch."""
+        return self.stored + self.cost * self.underway
 
     @property
     def share(self) -> float:
@@ -145,8 +148,8 @@ class Progress:
         self.task: Any = None
 
     @contextmanager
-    def over(self, tokens: int) -> Iterator[None]:
-        """Show the bar while the block runs; nothing where ``tokens`` is 0."""
+    def over(self, tokens: float) -> Iterator[None]:
+        """Show the bar while the block runs; nothing where ``tokens``, of the largest model, is 0."""
         if tokens == 0:
             yield
             return
@@ -155,6 +158,10 @@ class Progress:
         self.task = self.bar.add_task("planning", total=tokens, facts="")
         with self.bar:
             yield
+
+    def of_model(self, cost: float) -> None:
+        """The work of another model begins: what a token of it costs, in tokens of the largest."""
+        self.count.cost = cost
 
     def say(self, what: str) -> None:
         """A batch starts; ``what`` describes it on the bar. An unfinished batch before it no longer counts."""

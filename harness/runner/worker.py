@@ -71,9 +71,11 @@ def compute_work(
     store.remember()
     settings.enable_determinism()
     stored = 0
-    with stoppable(), progress.over(sum(each.tokens for each in work)):
+    largest = max((each.footprint.weights for each in work), default=1)
+    with stoppable(), progress.over(sum(each.tokens * each.footprint.weights / largest for each in work)):
         for each in work:
             if each.jobs:
+                progress.of_model(each.footprint.weights / largest)
                 stored += Worker(each, builder, store, device, progress, settings).compute()
     if stored:
         store.remember()  # for the next reader; this worker has read most of the parts anyway

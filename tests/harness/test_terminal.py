@@ -87,6 +87,20 @@ def test_a_failed_batch_leaves_the_count_where_it_was():
         assert progress.count.done == 0
 
 
+def test_tokens_of_a_smaller_model_count_for_what_they_cost(monkeypatch):
+    """Else a run whose first model is the large one seems to take an hour, and is done in ten minutes."""
+    count = terminal.ProgressCount(1000 + 1000 / 50)  # as many tokens of a model with a fiftieth of the weights
+    monkeypatch.setattr(terminal.time, "perf_counter", lambda: count.since + 600)
+    count.add_tokens(500)
+    assert count.time_left() == "about 10 min left"
+    count.add_tokens(500)
+    assert count.time_left() == "less than a minute left"
+    count.finish_batch([])
+    count.stored, count.cost = 1000.0, 1 / 50
+    count.add_tokens(500)
+    assert count.share == 1010 / 1020
+
+
 def test_the_bar_shows_cells_samples_speed_and_memory_within_80_columns(tmp_path, screen):
     shown = screen(80, interactive=True)
     run(tmp_path, Progress())
