@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
+from harness.cli.error_messages import errors_in_plain_words
 from scripts.fetching.data_checks import verified
 from scripts.fetching.sources import DataSource, opened
 from tasks.base import TaskError, nearest
@@ -33,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--list", action="store_true", help="what there is, who may have it, and what is here already")
     asked = parser.parse_args(arguments)
     if asked.list:
-        print(listing(asked.into))
+        with errors_in_plain_words():
+            print(listing(asked.into), flush=True)
         return
     problems = ["Say what to fetch, and --from where; --list shows what there is."]
     if asked.wanted and asked.origin:
