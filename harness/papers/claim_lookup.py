@@ -174,11 +174,18 @@ def build_strata(
     tasks: Sequence[str],
     needed: Sequence[int] | None = None,
 ) -> list[Stratum]:
-    """One stratum per task, or per value of the axis ``split``; of the samples of all cells, or the ``needed`` ones."""
+    """One stratum per task, or per value of the axis ``split``; of the samples of all cells, or the ``needed`` ones.
+
+    Raises ValueError, the end of the sentence "there are no rows of …", where samples of a task have no such axis, as
+    those of a stand-in may not.
+    """
     places = range(len(cells)) if needed is None else needed
     out = []
     for i, task in enumerate(tasks):
         one = cells[places[0]][i].cell.samples
+        for axis in (*comparison.only, *filter(None, [comparison.split])):
+            if f"axis_{axis}" not in one or one[f"axis_{axis}"].isna().all():
+                raise ValueError(f"{task} by {axis}, which its samples do not have")
         for axis, value in comparison.only.items():
             one = one[one[f"axis_{axis}"] == value]
         values = [cell[i].values for cell in cells]

@@ -162,6 +162,22 @@ def test_an_axis_is_told_apart_or_picked():
     assert [each.n for each in found] == [180, 60, 60]
 
 
+@pytest.mark.parametrize("told_apart", [{"split": "gold_at"}, {"only": {"gold_at": 4}}], ids=str)
+@pytest.mark.parametrize("known", [True, False])
+def test_a_task_without_the_axis_is_not_measured(told_apart, known):
+    """As a stand-in may be: other tasks have the axis, so that the column is there and empty, or none has."""
+    cells = {(name, "300"): np.linspace(0, 1, 20) for name in ("buzz", "h2o/buzz")}
+    rows = rows_of(cells, task="lost_in_the_middle/buzz", metric="exact_match")
+    rows = rows.assign(axis_gold_at=np.nan) if known else rows
+    asked = Comparison(
+        "steadier" if "split" in told_apart else "above", (MethodSpec("buzz"),), (MethodSpec("h2o"),),
+        ("10_document_qa",), ("exact_match",), budgets=("300",), ladder=("300",), **told_apart,
+    )  # fmt: skip
+    found = verdict(Claim("BZ-00", "buzz", "A claim.", "ordering", (), (), "", "", asked), rows, "full")
+    assert found.outcome == "not comparable"
+    assert "no rows of lost_in_the_middle/buzz by gold_at, which its samples do not have" in found.reason
+
+
 def test_a_claim_for_every_task_fails_where_its_mean_holds():
     levels = {("buzz", "50%"): 0.4, ("h2o", "50%"): 0.3}
     other = {("buzz", "50%"): 0.30, ("h2o", "50%"): 0.33}
