@@ -148,7 +148,7 @@ def cell_titles(cells: Sequence[CellQuery]) -> list[str]:
 def measure_cell(comparison: Comparison, cell: CellRows, what: str, scale: Scale) -> ClaimMeasurement:
     """The comparison's metrics of one cell. Raises `NoCellError` for a metric or axis that it does not have."""
     for axis in filter(None, (comparison.split, *comparison.only)):
-        if f"axis_{axis}" not in cell.rows:
+        if f"axis_{axis}" not in cell.rows or cell.rows[f"axis_{axis}"].isna().all():
             raise NoCellError(f"the axis {axis} of {what}")
     if comparison.column:
         summed = cell.samples[comparison.column.split("+")].astype(float).sum(axis=1)
@@ -174,18 +174,11 @@ def build_strata(
     tasks: Sequence[str],
     needed: Sequence[int] | None = None,
 ) -> list[Stratum]:
-    """One stratum per task, or per value of the axis ``split``; of the samples of all cells, or the ``needed`` ones.
-
-    Raises ValueError, the end of the sentence "there are no rows of …", where samples of a task have no such axis, as
-    those of a stand-in may not.
-    """
+    """One stratum per task, or per value of the axis ``split``; of the samples of all cells, or the ``needed`` ones."""
     places = range(len(cells)) if needed is None else needed
     out = []
     for i, task in enumerate(tasks):
         one = cells[places[0]][i].cell.samples
-        for axis in (*comparison.only, *filter(None, [comparison.split])):
-            if f"axis_{axis}" not in one or one[f"axis_{axis}"].isna().all():
-                raise ValueError(f"{task} by {axis}, which its samples do not have")
         for axis, value in comparison.only.items():
             one = one[one[f"axis_{axis}"] == value]
         values = [cell[i].values for cell in cells]

@@ -175,7 +175,7 @@ def test_a_task_without_the_axis_is_not_measured(told_apart, known):
     )  # fmt: skip
     found = verdict(Claim("BZ-00", "buzz", "A claim.", "ordering", (), (), "", "", asked), rows, "full")
     assert found.outcome == "not comparable"
-    assert "no rows of lost_in_the_middle/buzz by gold_at, which its samples do not have" in found.reason
+    assert "no rows of the axis gold_at of buzz at 300 on lost_in_the_middle/buzz" in found.reason
 
 
 def test_a_claim_for_every_task_fails_where_its_mean_holds():
