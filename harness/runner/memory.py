@@ -96,7 +96,7 @@ class RowLoad:
         return RowLoad(
             prompt=hash(tuple(row.tokens)),  # of integers: the same in every process
             capacity=row.capacity,
-            tail=_widest(plan[1:]),
+            tail=max([_widest(plan[1:]), *(len(piece) for piece in row.question_pieces(prompting))]),
             shared=plan[alone - 1][0] + _widest(plan[:alone]),
             first=_widest(plan[:alone]),
             seen=min(len(row.tokens), row.capacity + _widest(plan)),
