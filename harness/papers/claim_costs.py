@@ -34,11 +34,10 @@ class StoredCosts:
         """Of the newest run. Raises `NoCellError` where there is none of this scale."""
         item = ITEMS[paper]
         try:
-            rows = newest_rows(results, item)
+            rows = newest_rows(results, item, scale)
         except NotMeasuredError:
-            raise NoCellError(f"the costs {item}: python -m scripts.efficiency measures them") from None
-        if set(rows["scale"]) != {scale}:
-            raise NoCellError(f"the costs {item} at scale={scale}: python -m scripts.efficiency measures them")
+            how = "python -m scripts.efficiency" + ("" if scale == "mini" else f" --scale {scale}")
+            raise NoCellError(f"the costs {item} at scale={scale}: {how} measures them") from None
         return StoredCosts(paper, rows, budgets)
 
     def cases(self, method: str) -> list[pd.DataFrame]:

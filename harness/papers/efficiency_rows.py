@@ -48,12 +48,12 @@ def save_rows(rows: pd.DataFrame, results: Path) -> Path:
     return partial.replace(target)
 
 
-def newest_rows(results: Path, item: str, model: str = "") -> pd.DataFrame:
-    """The rows of one item, all from the newest run that has it. Raises `NotMeasuredError` where none has."""
+def newest_rows(results: Path, item: str, scale: str = "") -> pd.DataFrame:
+    """The rows of one item, all from the newest run (of that scale) that has it. Raises `NotMeasuredError` for none."""
     for path in sorted((results / FOLDER).glob("*.parquet"), reverse=True):
         rows = pd.read_parquet(path)
         rows = rows[rows["item"] == item]
-        if not rows.empty and (not model or set(rows["model"]) == {model}):
+        if not rows.empty and (not scale or set(rows["scale"]) == {scale}):
             return rows.reset_index(drop=True)
     raise NotMeasuredError(
         f"Not measured: no run of costs in {results / FOLDER} has {item}; python -m scripts.efficiency measures it."

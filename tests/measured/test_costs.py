@@ -82,6 +82,20 @@ def test_a_table_reads_the_newest_run_that_has_the_item_and_never_two(tmp_path):
     assert rows[rows["quantity"] == "prefill_seconds"]["value"].tolist() == [3.0]
 
 
+def test_claims_read_the_newest_run_of_their_own_scale(tmp_path):
+    """A later run on another model must not take a claim's costs away."""
+    item = "kvec/throughput"
+    stored(tmp_path, timed(item, "dense", 1.0, {10: 1.0}, 1))
+    (file,) = (tmp_path / "efficiency").glob("*.parquet")
+    later = pd.read_parquet(file).assign(scale="small", value=7.0)
+    later.to_parquet(file.with_name("9999-later.parquet"))
+    assert set(newest_rows(tmp_path, item)["scale"]) == {"small"}
+    own = str(pd.read_parquet(file)["scale"].iloc[0])
+    assert 7.0 not in newest_rows(tmp_path, item, own)["value"].tolist()
+    with pytest.raises(NotMeasuredError):
+        newest_rows(tmp_path, item, "full")
+
+
 def test_rounds_come_back_in_their_order_so_that_two_cases_can_be_paired(tmp_path):
     item = "kvec/table_9"
     stored(
