@@ -181,7 +181,7 @@ def test_medians_without_rounds_other_sizes_and_other_scales_are_named_as_missin
         stored(tmp_path, *(dict(line, created="2026-05-05T10:00:00") for line in both)).observations("buzz", question)
     full = [dict(line, scale="full", created="2026-05-06T10:00:00") for line in both]
     with pytest.raises(NoCellError, match="scale=mini"):
-        stored(tmp_path, *full).observations("buzz", question)
+        stored(tmp_path / "full alone", *full).observations("buzz", question)
 
 
 def test_rounds_of_an_older_run_are_not_made_up():
