@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from harness.engine.attention.cache_rope import CacheRope, rotation_of
-from harness.engine.attention.output_heads import output_heads
+from harness.engine.attention.model_parts import CacheRope, output_heads, rotation_of
 from harness.engine.batch.batch import Batch
 from harness.engine.batch.evict import NAME as SLOT_ATTENTION
 from harness.engine.batch.evict import slots_enabled

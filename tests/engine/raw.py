@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from harness.engine.attention.cache_rope import CacheRope
+from harness.engine.attention.model_parts import CacheRope
 from harness.engine.batch.batch import Batch
 from harness.engine.batch.evict import attend_and_evict
 from harness.engine.batch.feed import Feed

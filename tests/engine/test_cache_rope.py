@@ -13,7 +13,7 @@ from reference.engine import simulate
 from reference.presets import make
 from tiny import generated_by_transformers, prompt, tiny_model
 
-from harness.engine.attention.cache_rope import CacheRope
+from harness.engine.attention.model_parts import CacheRope
 from harness.engine.engine import Engine
 from harness.engine.requests import EngineError, Prompting, Request
 from policies import DENSE

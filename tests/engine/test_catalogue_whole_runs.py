@@ -13,7 +13,7 @@ from raw import run_layer, run_layers
 from survivors import ALL, BUDGET, Survivors, able, generated
 from tiny import prompt, tiny_model
 
-from harness.engine.attention.output_heads import output_heads
+from harness.engine.attention.model_parts import output_heads
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request
 from policies import DENSE

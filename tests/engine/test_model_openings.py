@@ -12,7 +12,7 @@ from reference.expected_attention import scores
 from survivors import Survivors
 from tiny import prompt, tiny_model
 
-from harness.engine.attention.output_heads import output_heads
+from harness.engine.attention.model_parts import output_heads
 from harness.engine.engine import Engine
 from harness.engine.fast_layers import pack_layers
 from harness.engine.requests import EngineError, Prompting, Request

@@ -87,7 +87,9 @@ SENTENCES = {
         "fastgen recovery=-1 is a share of attention: give 0 or more; above 1 all stays."
     ),
     "policy.scorer=-1": "policy.scorer=-1 does not fit: give a text, or settings with names.",
-    "policy.allocator=abc": "There is no allocator called 'abc'. Known: ada, headkv, pyramid, skip_layers.",
+    "policy.allocator=abc": (
+        "There is no allocator called 'abc'. Known: ada, duo_attention, headkv, pyramid, skip_layers."
+    ),
     "task.lengths=512": "task.lengths=512 does not fit: give a list of whole numbers in brackets, task.lengths=[512].",
     "model.dtype=bfloat61": "model.dtype=bfloat61 is not known. Did you mean bfloat16 or float16 or float32?",
     "block_size=": "block_size='' does not fit: give a whole number, at least 1.",

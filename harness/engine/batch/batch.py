@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from harness.engine.attention.cache_rope import CacheRope
 from harness.engine.attention.mask import AttentionMask
+from harness.engine.attention.model_parts import CacheRope
 from harness.engine.batch.cache_statistics import CacheStatistics
 from harness.engine.batch.feed import Feed, HiddenLengths, Watcher
 from harness.engine.batch.group import Chunk, Group, Phase, groups_of

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from harness.engine.attention.attend import attend
 from harness.engine.attention.attention_statistics import AttentionStatistics
-from harness.engine.attention.cache_rope import CacheRope
 from harness.engine.attention.mask import AttentionMask
+from harness.engine.attention.model_parts import CacheRope
 from harness.engine.batch.batch import Batch
 from harness.engine.batch.group import Group
 from harness.engine.cache.ragged_layer import RaggedLayer

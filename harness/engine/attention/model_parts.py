@@ -1,9 +1,9 @@
-"""The model's rotary table, and positions inside the cache (policies.md 1.5, rope="cache"): slot j, in order of the
-text, is rotated as position j.
+"""Parts of a model that are read beside its layers: the rotary table and the output projection W_O.
 
-Keys are stored unrotated, because rotating them again after every eviction would accumulate rounding. To get them
-unrotated from an unchanged model, every token is fed at position 0, where the rotation is the identity. Queries and
-keys are then rotated here, exactly, from the model's own table.
+`CacheRope` rotates by positions inside the cache (policies.md 1.5, rope="cache"): slot j, in order of the text, is
+rotated as position j. Keys are stored unrotated, because rotating them again after every eviction would accumulate
+rounding. To get them unrotated from an unchanged model, every token is fed at position 0, where the rotation is the
+identity. Queries and keys are then rotated here, exactly, from the model's own table.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from harness.engine.requests import EngineError
 from policies.view import Rotation
 
+OUTPUT_NAMES = ("o_proj", "out_proj", "dense")  # what attention modules of transformers call W_O
 FIXED_TABLES = ("default", "linear", "llama3")  # the angle of an index depends on nothing else
 
 
@@ -53,3 +55,33 @@ class CacheRope:
         torch.mul(first, cos, out=real).addcmul_(second, sin, value=-1)
         torch.mul(second, cos, out=imaginary).addcmul_(first, sin)
         return turned.to(vectors.dtype)
+
+
+def output_heads(model: PreTrainedModel, layer: int) -> Tensor:
+    """(H, G, D, E) fp32: what a value of each query head adds to the layer's output of E numbers.
+
+    Where a layer does not hold a plain matrix (packed or quantised weights) it is asked what it makes of unit vectors.
+    Raises `EngineError` for a model without such a layer.
+    """
+    attention: Any = model.get_decoder().layers[layer].self_attn
+    projection = next((getattr(attention, name) for name in OUTPUT_NAMES if hasattr(attention, name)), None)
+    if projection is None:
+        raise EngineError(
+            f"Model type '{model.config.model_type}' has no output projection that could be read: choose a policy "
+            "that does not weigh values by it."
+        )
+    config = model.config.get_text_config()
+    weight = getattr(projection, "weight", None)
+    if isinstance(weight, Tensor) and weight.is_floating_point():
+        columns = weight.detach().float().T
+    else:
+        columns = _of_unit_vectors(projection, model)
+    queries, heads = config.num_attention_heads, config.num_key_value_heads
+    return columns.reshape(heads, queries // heads, -1, columns.shape[-1])
+
+
+def _of_unit_vectors(projection: Any, model: PreTrainedModel) -> Tensor:
+    units = torch.eye(projection.in_features, dtype=model.dtype, device=model.device)
+    nothing = torch.zeros_like(units[:1])
+    made: Tensor = projection(units) - projection(nothing)
+    return made.float()
