@@ -24,8 +24,8 @@ class Ruler(Task):
     Each sample has the largest context that fits, to the word (essays and lists of words) or line (noise, needles).
     The model's chat format comes on top. ``prefix_in_prompt`` ends the user message with the start of the answer, as
     the ready-made rows that HashEvict used seem to; else it follows the header of the model's turn. With ``questions``
-    one context is asked for several of its keys: under ``prompt_split=context`` they share its reading and its
-    compression. Score: the share of references contained in the prediction.
+    one context is asked for several of its keys: under ``prompt_split=context`` they share its reading. Score: the
+    share of references contained in the prediction.
 
     Source: NVIDIA/RULER c3f5e3b4, tasks.md section 4. Deviations: haystacks of prose are pages of novels, from a
     paragraph of their own for each sample, not Paul Graham's essays, which may not be passed on; their sentences are

@@ -271,11 +271,7 @@ class Engine:
                 self.model, longest, f"policy '{names}' cannot take the rotation off its queries: choose another policy"
             )
         if any(row.policy.reads_output for row in readers):
-            batch.output_heads = self._output_heads
-
-    def _output_heads(self, layer: int) -> Tensor:
-        """(H, G, D, E) fp32: the output projection of a layer, by query head."""
-        return output_heads(self.model, layer)
+            batch.output_heads = partial(output_heads, self.model)
 
     def _read_chunk(self, batch: Batch, number: int, collector: LogitsCollector) -> None:
         spans = [plan[number] if number < len(plan) else (0, 0) for plan in batch.chunks]

@@ -168,9 +168,9 @@ class Worker:
         still_missing = self._missing(job.key for job in part)
         finished = sorted(zip(part, outcomes, strict=True), key=lambda pair: pair[0].cell.id)
         width = sum(len(job.rows) for job in part)
+        encoder = self.builder.prompts.encoder(self.work.model)
         for cell_id, pairs in itertools.groupby(finished, key=lambda pair: pair[0].cell.id):
             members = [pair for pair in pairs if pair[0].key in still_missing]
-            encoder = self.builder.prompts.encoder(self.work.model)
             rows = [row for job, found in members for row in result_rows(job, found, encoder)]
             how = {"batch_rows": width, "deterministic": self.settings.deterministic, "worker": lock.locks.worker}
             spent = {**asdict(cost.share(len(members) / len(part))), **provenance.part_provenance(self.device), **how}

@@ -124,11 +124,11 @@ class Batch:
                     self.fed[row, self.lengths[row] : self.lengths[row] + width] = feed.tokens[row, -width:]
         self.lengths = [length + width for length, width in zip(self.lengths, feed.widths, strict=True)]
         arrived = [count + width for count, width in zip(self.counts, feed.widths, strict=True)]
-        limits = list(arrived)
+        targets = list(arrived)
         for group in self.groups:
-            limits[group.rows] = group.limits(phase, arrived[group.rows])
-        self.arrived = tuple(arrived)
-        self.targets = tuple(map(min, arrived, limits))
+            if not group.state_only:
+                targets[group.rows] = group.limits(phase, arrived[group.rows])
+        self.arrived, self.targets = tuple(arrived), tuple(targets)
         if not self._mask_is_unchanged():
             self.forget_mask()
         self.seen = torch.tensor(self.lengths, device=self.device).view(-1, 1, 1)
