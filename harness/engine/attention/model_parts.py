@@ -8,14 +8,16 @@ identity. Queries and keys are then rotated here, exactly, from the model's own 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from harness.engine.requests import EngineError
 from policies.view import Rotation
+
+if TYPE_CHECKING:  # a sweep is planned without transformers' models
+    from transformers import PreTrainedModel
 
 OUTPUT_NAMES = ("o_proj", "out_proj", "dense")  # what attention modules of transformers call W_O
 FIXED_TABLES = ("default", "linear", "llama3")  # the angle of an index depends on nothing else
