@@ -52,7 +52,7 @@ def fetch(wanted: Sequence[str], origin: str, into: Path) -> Iterator[str]:
     except TaskError as error:
         yield str(error)
         return
-    for _, group in groupby(entries, key=lambda entry: entry.group):
+    for _, group in groupby(entries, key=lambda entry: (entry.group, entry.hub)):
         members = list(group)
         try:
             source = opened(members[0], origin)

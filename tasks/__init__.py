@@ -31,6 +31,7 @@ TASKS: dict[str, str] = {
     "longbench_mini/single_doc_qa": "tasks.mini.suite:SingleDocQA",
     "longbench_mini/summary": "tasks.mini.suite:Summary",
     "lost_in_the_middle": "tasks.lost_in_the_middle:DocumentQuestions",
+    "math": "tasks.competition_math:CompetitionMath",
     "multiple_choice": "tasks.multiple_choice:MultipleChoice",
     "needle": "tasks.needle:Needle",
     "niah": "tasks.niah:NeedleInAHaystack",

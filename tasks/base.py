@@ -5,6 +5,7 @@ A task yields samples and scores predictions. It knows no model, no policy and n
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import hashlib
 import importlib
@@ -71,6 +72,9 @@ class Sample:
     question: str = ""  # the end of ``prompt`` that asks about the rest; ``prompt_split=context`` holds it back
     longest: int | None = None  # tokens; beyond (or beyond the model's context) the middle is cut out. None: never cut
     truncate_to: int | None = None  # tokens; the first so many of the encoded prompt
+    temperature: float = 0.0  # above 0 tokens are drawn (`tasks.sampled`)
+    top_p: float = 1.0
+    seed: int = 0  # of the draws
     document: str = ""
     axes: Mapping[str, str | int | float] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -112,6 +116,12 @@ class Task:
     def metrics(self) -> tuple[str, ...]:
         """Names of the scores, the headline metric first."""
         raise NotImplementedError
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Its fields that enter the identity of a cell: all but the paths of data."""
+        fields = dataclasses.asdict(self)
+        return {name: value for name, value in fields.items() if name not in self.path_fields}
 
     def revision(self) -> Mapping[str, str]:
         """Content hashes of what decides outputs besides fields and code: ``data``, ``prompts``, ``metrics``.

@@ -32,6 +32,7 @@ from harness.runner.samples import PromptEncoder
 from policies import Policy, nearest
 from policies.scorer import Scorer
 from tasks.base import Sample
+from tasks.sampled import Sampling
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,18 @@ def generate(
     block_size: int = 128,
     chat: bool = False,
     question: str = "",
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    seed: int = 0,
 ) -> Generation:
-    """Greedy continuation of ``prompt`` by your own model, whose cache holds no more than ``budget`` allows.
+    """Continuation of ``prompt`` by your own model, whose cache holds no more than ``budget`` allows.
 
     ``policy``: a preset's name or an object as in `harness.api.run.run`. ``budget``: slots per layer and KV head
     (``256``) or a share of the prompt (``"25%"``). ``max_new_tokens`` and ``block_size`` are tokens; ``prompt_regime``
     is ``blocked``, ``one_shot``, ``token_fed`` or ``auto`` (the first of them that the policy supports). ``chat`` wraps
     the prompt as one user message in the tokenizer's chat format. ``question``: text that follows the prompt and is fed
-    once the prompt has been compressed, which then cannot depend on it. The model stays on its device and unchanged.
+    once the prompt has been compressed, which then cannot depend on it. ``temperature`` above 0 draws tokens, among the
+    fewest whose probabilities reach ``top_p``; ``seed`` decides the draws. The model stays on its device and unchanged.
     Nothing is stored.
 
     A promise that was broken (a policy that keeps too much, scores that are no numbers) is a warning, and the sentence
@@ -92,6 +97,7 @@ def generate(
     check_value(Count, block_size, "block_size")
     check_value(bool, chat, "chat")
     check_value(str, question, "question")
+    drawn = Sampling(temperature=check_value(float, temperature, "temperature"), top_p=top_p, seed=seed)
     name = getattr(model.config, "_name_or_path", "") or type(model).__name__
     spec = _LoadedModel(name, name, model=model, loaded_tokenizer=tokenizer)
     chosen = _policy(policy, spec)
@@ -113,7 +119,16 @@ def generate(
     was_training = model.training
     try:
         engine = Engine(model, eos_token_ids(model))
-        request = Request(tokens[:context], chosen, slots, max_new_tokens, question=tokens[context:])
+        request = Request(
+            tokens[:context],
+            chosen,
+            slots,
+            max_new_tokens,
+            question=tokens[context:],
+            temperature=drawn.temperature,
+            top_p=drawn.top_p,
+            seed=drawn.seed,
+        )
         (outcome,) = engine.generate([request], prompting)
     finally:
         model.train(was_training)

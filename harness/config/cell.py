@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
 import tasks
 from harness.config import identity
-from harness.config.budget import FULL, Budget
+from harness.config.budget import FULL, Budget, scaled_budget
 from harness.config.model import ModelSpec
 from harness.config.policy_config import policy_from
-from harness.config.scaled_budget import scaled_budget
 from harness.config.settings import Folder, Named
-from harness.config.type_check import check_settings, check_value
+from harness.config.type_check import check_names, check_settings, check_value
 from harness.engine.requests import SIMULATED, EngineError, Prompting, natural_regime, reason_against
 from harness.errors import CellError, UserError
 from policies import Policy, PolicyError
 from tasks.base import Task, TaskError
+from tasks.sampled import Sampling, with_sampling
 
 # Errors of the user's input: they end in one sentence and exit code 2, never in a traceback.
 USER_ERRORS = (UserError, EngineError, PolicyError, TaskError)
@@ -45,7 +45,7 @@ SYNTHETIC = " (synthetic rows)"  # in the name of a task that ran on fixtures: a
 
 @dataclass(frozen=True)
 class Cell:
-    """One point of a sweep. ``seed`` drives the task's generator; decoding is greedy. ``configuration``: composed.
+    """One point of a sweep. ``seed`` drives the task's generator. ``configuration``: composed.
 
     ``limit``: how many samples are wanted of it, the first ones of its task; None = all. More samples of a cell are
     more rows of the same cell: the number is no part of its identity, and two cells that differ in it are equal.
@@ -66,7 +66,7 @@ class Cell:
 
         Raises `CellError` for parts that do not go together, and the other errors of `harness.config.cell.USER_ERRORS`.
         """
-        task = _task(config["task"])
+        task = with_sampling(_task(config["task"]), _sampling(config["sampling"]))
         task.revision()  # missing data is named before the model is looked for
         model = ModelSpec.parse(config["model"])
         policy = policy_from(config["policy"], model, config["trusted"])
@@ -154,6 +154,12 @@ def _task(config: Mapping[str, Any]) -> Task:
         if config.get(name) is not None:
             check_value(Folder, config[name], f"task.{name}")
     return tasks.build(**config)
+
+
+def _sampling(config: Mapping[str, Any]) -> Sampling:
+    check_settings(Sampling, config, "sampling")
+    check_names(config, [each.name for each in fields(Sampling)], "The group sampling")
+    return Sampling(**config)
 
 
 def _is_synthetic(task: Task) -> bool:

@@ -34,9 +34,6 @@ EVERY_POLICY = frozenset(f"policies.{name}" for name in ("policy", "scorer", "se
 def cell_identity(cell: Cell) -> dict[str, Any]:
     """Plain data, the same on every machine. Code is included by group; `cell_code` lists the files of each group."""
     prompting = cell.prompting
-    protocol = {
-        name: value for name, value in dataclasses.asdict(cell.task).items() if name not in cell.task.path_fields
-    }
     block: dict[str, Any] = {"block_size": prompting.block_size} if prompting.has_blocks else {}
     if prompting.split != "whole":
         block["split"] = prompting.split
@@ -46,18 +43,18 @@ def cell_identity(cell: Cell) -> dict[str, Any]:
         "policy": {name: part for name, part in part_description(cell.policy).items() if name != "name"},
         "budget": dataclasses.asdict(cell.budget),
         "prompt": {"regime": prompting.regime, **block},
-        "task": {**cell.protocol, **protocol},
+        "task": {**cell.protocol, **cell.task.settings},
         "code": {group: hash_data(files) for group, files in cell.code.items()},
     }
 
 
 def cell_code(cell: Cell) -> dict[str, source_code.Files]:
     """The files that decide the outputs of this cell and the hash of the code in each, by group."""
-    kind: Callable[..., object] = type(cell.task)
+    task = (file for kind in _part_classes(cell.task) for file in source_code.files_behind(kind))
     return {
         "engine": source_code.hash_sources(_engine_files()),
         "policy": policy_code(cell.policy),
-        "task": source_code.hash_sources(source_code.files_behind(kind)),
+        "task": source_code.hash_sources(task),
     }
 
 

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from annotated_types import Ge, Gt, Le, doc
 from pydantic import StringConstraints
 
-from harness.config.budget import ShareOf
-from harness.config.scaled_budget import BudgetSlots
+from harness.config.budget import BudgetSlots, ShareOf
 from harness.config.type_check import check_names, check_settings
 from harness.engine.requests import Regime, Split
 from harness.errors import UserError
@@ -103,6 +102,7 @@ class Settings:
     launcher: Mapping[str, Any]
     logger: Mapping[str, Any]
     engine: Mapping[str, Any]
+    sampling: Mapping[str, Any]
     name: FileName
     summary: bool
     budget: int | float | str

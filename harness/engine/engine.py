@@ -31,7 +31,14 @@ from harness.engine.batch.prefix_sharing import PrefixBatch, PrefixGroup, Sharin
 from harness.engine.batch.simulated_blocks import Follower
 from harness.engine.batch.token_filter import filter_prompts
 from harness.engine.cuda_graphs import CudaGraphRunner
-from harness.engine.decode.decode_batch import ContinuousBatching, DecodeBatch, GreedySampler, Sampler, TeacherForcing
+from harness.engine.decode.decode_batch import (
+    ContinuousBatching,
+    DecodeBatch,
+    GreedySampler,
+    RandomSampler,
+    Sampler,
+    TeacherForcing,
+)
 from harness.engine.decode.dense_future import DenseFutures, look_ahead
 from harness.engine.decode.logits import LogitsCollector, NextLogits, TokenLosses
 from harness.engine.requests import (
@@ -81,7 +88,7 @@ class Engine:
     def generate(
         self, rows: Sequence[Request], prompting: Prompting, observe: Observer = _ignore, waves: Sequence[int] = ()
     ) -> list[RequestOutput]:
-        """Greedy continuation of every row, at most ``max_new_tokens`` each; the stop token is not returned.
+        """Continuation of every row, greedy or drawn, at most ``max_new_tokens`` each; the stop token is not returned.
 
         ``waves``: how many rows, in their order, read their prompts together; all of them if not given. Rows of a later
         wave take the places of finished ones, so that two waves at most are held at one time.
@@ -178,11 +185,7 @@ class Engine:
         ``indices``: of its rows among the caller's; ``logits`` (R, vocabulary): those that follow the prompts. The
         batch must not be used any more.
         """
-        samplers: list[Sampler] = [
-            TeacherForcing(row) if row.continuation else GreedySampler(row, self.stops | row.stops)
-            for row in batch.rows
-        ]
-        return DecodeBatch.start(self, batch, indices, logits, samplers)
+        return DecodeBatch.start(self, batch, indices, logits, [self._sampler(row) for row in batch.rows])
 
     def step(self, batch: Batch, pieces: Sequence[Sequence[int]]) -> Tensor:
         """One decode pass in which every row feeds its piece of text. Returns logits (R, 1, vocabulary)."""
@@ -195,6 +198,12 @@ class Engine:
     def look_ahead(self, rows: Sequence[Request], prompting: Prompting) -> DenseFutures:
         """The recorded dense runs that the oracle's rows look ahead in; empty where no row needs any."""
         return look_ahead(self, rows, prompting)
+
+    def _sampler(self, row: Request) -> Sampler:
+        if row.continuation:
+            return TeacherForcing(row)
+        kind = RandomSampler if row.temperature > 0 else GreedySampler
+        return kind(row, self.stops | row.stops)
 
     def _refuse(self, rows: Sequence[Request], prompting: Prompting) -> None:
         refuse_unsupported(self.config, max((row.total_tokens for row in rows), default=0))

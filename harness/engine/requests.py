@@ -91,6 +91,8 @@ class Request:
     the first ``min_new_tokens``; ``until`` is called after every token with all generated tokens and ends the
     generation where it returns true. ``continuation``: tokens whose likelihood after the prompt `Engine.follow` gives.
     ``question``: tokens that follow ``tokens`` and are fed after these have been compressed, in the phase "decode".
+    ``temperature`` above 0 draws tokens instead of choosing the likeliest, among the fewest whose probabilities reach
+    ``top_p``; ``seed`` decides the draws, the same for every policy.
     """
 
     tokens: Sequence[int]
@@ -102,6 +104,9 @@ class Request:
     until: Callable[[Sequence[int]], bool] | None = None
     continuation: Sequence[int] = ()
     question: Sequence[int] = ()
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if not self.tokens:

@@ -264,4 +264,6 @@ def _cell(overrides: Sequence[str]) -> Cell:
     cell = Cell.parse(checked_config(compose_config(overrides)))
     if cell.prompting.split != "whole":
         raise UserError("lm-eval's requests do not say where their question begins: leave prompt_split=context out.")
+    if cell.configuration["sampling"]["temperature"]:
+        raise UserError("lm-eval's requests are answered greedily: leave sampling.temperature out.")
     return cell

@@ -78,7 +78,7 @@ def floor_of(task: str, metric: str = "") -> float:
     """
     if metric in _floors():
         return float(_floors()[metric])
-    known = [label for label in _floors() if task == label or task.startswith(f"{label}/")]
+    known = [label for label in _floors() if task == label or task.startswith((f"{label}/", f"{label} ("))]
     return float(_floors()[max(known, key=len)]) if known else 0.0
 
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
+from harness.config.budget import published_estimates, published_length
 from harness.config.model import DTYPES, ModelSpec
-from harness.config.scaled_budget import published_estimates, published_length
 from harness.engine.batch.prefix_sharing import plan_sharing
 from harness.engine.requests import Prompting, Request
 from harness.errors import UserError

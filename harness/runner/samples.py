@@ -317,6 +317,9 @@ class RequestBuilder:
             stops=self.encoder.stops(sample),
             until=until,
             question=question,
+            temperature=sample.temperature,
+            top_p=sample.top_p,
+            seed=sample.seed,
         )
         return (request,)
 

@@ -16,12 +16,11 @@ import pandas as pd
 from omegaconf import DictConfig
 from rich.markup import escape
 
-from harness.config.budget import Budget
+from harness.config.budget import Budget, published_length
 from harness.config.cell import Cell, greatest
 from harness.config.compose import checked_config
 from harness.config.model import ModelSpec
 from harness.config.policy_config import preset
-from harness.config.scaled_budget import published_length
 from harness.console import say
 from harness.errors import CellError, MissingInputError, UserError
 from harness.runner.checks import UnsupportedCell, explain_unsupported, reason_against_cell

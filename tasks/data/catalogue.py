@@ -66,10 +66,11 @@ class DataSet:
 
 
 def _entries(group: str, entry: Mapping[str, Any]) -> Iterator[DataSet]:
-    shared = {key: value for key, value in entry.items() if key not in ("members", "hub")}
-    hub = entry.get("hub")
+    shared = {key: value for key, value in entry.items() if key != "members"}
     for member, own in entry["members"].items():
-        yield DataSet(name=f"{group}/{member}", hub=_hub(hub) if hub else None, **{**shared, **(own or {})})
+        settings = {**shared, **(own or {})}
+        hub = settings.pop("hub", None)
+        yield DataSet(name=f"{group}/{member}", hub=_hub(hub) if hub else None, **settings)
 
 
 def _hub(entry: Mapping[str, Any]) -> Hub:

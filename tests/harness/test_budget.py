@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.config.budget import Budget
-from harness.config.scaled_budget import scaled_budget
+from harness.config.budget import Budget, scaled_budget
 from harness.errors import UserError
 
 

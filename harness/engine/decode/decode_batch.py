@@ -1,4 +1,4 @@
-"""Decode: one token per row and pass, greedy or teacher-forced. Finished rows leave, rows of later waves join.
+"""Decode: one token per row and pass, greedy, drawn or teacher-forced. Finished rows leave, rows of later waves join.
 
 A `Sampler` decides what one row feeds next. A `DecodeBatch` runs the rows of one `Batch` in lockstep;
 `ContinuousBatching` lets rows whose prompts have been read since take the places of finished ones.
@@ -6,6 +6,7 @@ A `Sampler` decides what one row feeds next. A `DecodeBatch` runs the rows of on
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -48,10 +49,7 @@ class GreedySampler:
         """The token to feed; None after the last one, which need not be fed."""
         if not self.row.max_new_tokens:
             return None
-        token = first_choice
-        if token in self.stops and len(self.tokens) < self.row.min_new_tokens:
-            barred = torch.tensor(sorted(self.stops), device=logits.device)
-            token = int(logits.index_fill(-1, barred, -torch.inf).argmax(-1))
+        token = self._choice(first_choice, logits)
         self.tokens.append(token)
         done = len(self.tokens) == self.row.max_new_tokens or token in self.stops
         return None if done or (self.row.until is not None and self.row.until(self.tokens)) else token
@@ -59,6 +57,45 @@ class GreedySampler:
     def outcome(self, ledger: Ledger) -> RequestOutput:
         """The generated tokens, without the stop token."""
         return RequestOutput(ledger, [token for token in self.tokens if token not in self.stops])
+
+    def _choice(self, first_choice: int, logits: Tensor) -> int:
+        if first_choice in self.stops and len(self.tokens) < self.row.min_new_tokens:
+            return int(self._without_stops(logits).argmax(-1))
+        return first_choice
+
+    def _without_stops(self, logits: Tensor) -> Tensor:
+        return logits.index_fill(-1, torch.tensor(sorted(self.stops), device=logits.device), -torch.inf)
+
+
+@dataclass
+class RandomSampler(GreedySampler):
+    """Draws each token: temperature first, then the fewest tokens whose probabilities reach ``top_p``.
+
+    A row has its own random numbers, one for each token. Equal rows under several policies therefore draw at the same
+    points of their distributions, so that their answers differ only as far as their caches do.
+    """
+
+    def __post_init__(self) -> None:
+        self.numbers = random.Random(self.row.seed)
+
+    def _choice(self, first_choice: int, logits: Tensor) -> int:
+        if self.stops and len(self.tokens) < self.row.min_new_tokens:
+            logits = self._without_stops(logits)
+        tokens, mass = nucleus(logits, self.row.temperature, self.row.top_p)
+        point = self.numbers.random() * mass[-1]
+        return int(tokens[torch.searchsorted(mass, point, right=True).clamp(max=len(tokens) - 1)])
+
+
+def nucleus(logits: Tensor, temperature: float, top_p: float) -> tuple[Tensor, Tensor]:
+    """The tokens that may be drawn, likeliest first, and the probability up to and with each of them, fp64.
+
+    These are the fewest tokens whose probabilities at this temperature reach ``top_p`` (Holtzman et al. 2020, arXiv
+    1904.09751): the order of transformers, which scales before it cuts.
+    """
+    ordered, tokens = (logits.double() / temperature).softmax(-1).sort(descending=True, stable=True)
+    mass = ordered.cumsum(-1)
+    kept = max(1, int((mass - ordered < top_p).sum()))
+    return tokens[:kept], mass[:kept]
 
 
 @dataclass

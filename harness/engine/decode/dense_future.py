@@ -147,7 +147,8 @@ def look_ahead(engine: Engine, rows: Sequence[Request], prompting: Prompting) ->
 
 def _prompt(row: Request, prompting: Prompting) -> Hashable:
     ending = (row.max_new_tokens, row.min_new_tokens, row.stops, row.until, tuple(row.continuation))
-    return (tuple(row.tokens), tuple(row.question), ending, tuple(row.chunks(prompting)))
+    drawn = (row.temperature, row.top_p, row.seed)
+    return (tuple(row.tokens), tuple(row.question), ending, drawn, tuple(row.chunks(prompting)))
 
 
 def _after(passes: Tensor) -> Tensor:
