@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from policies.ada import AdaKV
+from policies.baselines import Oracle, Random, Recency
 from policies.buzz import Buzz
 from policies.caote import CAOTE, Correction, FastCAOTE
 from policies.chunkkv import ChunkKV
@@ -26,11 +27,9 @@ from policies.keydiff import KeyDiff
 from policies.kvec import KVec
 from policies.l2 import L2
 from policies.lagkv import LagKV
-from policies.oracle import Oracle
 from policies.policy import Policy, PromptStage, Protect, Schedule
 from policies.pyramid import PyramidKV
-from policies.random import Random
-from policies.recency import Recency
+from policies.qfilters import QFilters
 from policies.rkv import RKV
 from policies.scissorhands import Scissorhands
 from policies.scorer import Scorer
@@ -51,6 +50,7 @@ SCORERS: dict[str, Callable[..., Scorer]] = {
     "keydiff": KeyDiff,
     "kvec": KVec,
     "oracle": Oracle,
+    "qfilters": QFilters,
     "l2": L2,
     "lagkv": LagKV,
     "random": Random,

@@ -1,4 +1,7 @@
-"""``python -m harness profile model=… kind=r|r2 out=…``: measure the heads of a model for HeadKV.
+"""``python -m harness profile model=… kind=r|r2|q out=…``: measure the heads of a model.
+
+r and r2 say how much each query head retrieves (HeadKV, DuoAttention), q where the queries of each KV head lie
+(Q-Filters, on the prompts of any task).
 
 Takes the settings of ``python -m harness run`` that choose the model and the needles: ``model.path``, ``task.lengths``,
 ``task.depths``, ``task.repeats``, ``limit``, ``device``. The seed is 1 by default, so that the needles are not those
@@ -10,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import tasks
 from harness.analysis.head_measurement import SCORES, Kind, measure
+from harness.analysis.query_filters import measure_filters
 from harness.cli.arguments import parse_known
 from harness.config import provenance
 from harness.config.compose import checked_config, compose_config
@@ -22,11 +27,12 @@ from harness.console import say
 from harness.errors import UserError
 
 PROFILE_SEED = 1
+FILTERS: Literal["q"] = "q"
 
 
 @dataclass
 class ProfileSettings:
-    """``kind``: the score that is measured; ``out``: the file to write."""
+    """``kind``: what is measured; ``out``: the file to write."""
 
     kind: str = "r"
     out: str = ""
@@ -43,8 +49,13 @@ def main(words: Sequence[str]) -> None:
     tokenizer = spec.tokenizer()
     samples = task.samples(tokenizer)[: given["limit"]]
     model = spec.load(device)
-    scores = measure(model, tokenizer, task, samples, kind, eos_token_ids(model))
-    recorded = len(scores[0][0])
+    if kind == FILTERS:
+        scores, counts = measure_filters(model, [tokenizer.encode(sample.prompt) for sample in samples]), {}
+        done = f"The queries of {len(samples)} prompts."
+    else:
+        scores = measure(model, tokenizer, task, samples, kind, eos_token_ids(model))
+        counts = {"recorded": len(scores[0][0])}
+        done = f"{len(scores[0][0])} of {len(samples)} needles answered."
     write(
         out,
         scores,
@@ -55,19 +66,19 @@ def main(words: Sequence[str]) -> None:
             "layers": len(scores),
             "heads": len(scores[0]),
             "trials": len(samples),
-            "recorded": recorded,
+            **counts,
             "task": {"version": task.version, **given["task"], "name": task.name},
             **provenance.cell_provenance(device),
         },
     )
-    say(f"{recorded} of {len(samples)} needles answered.\nProfile: {out}")
+    say(f"{done}\nProfile: {out}")
 
 
-def _kind(name: str) -> Kind:
-    kinds = {kind: kind for kind in SCORES}
+def _kind(name: str) -> Kind | Literal["q"]:
+    kinds: dict[str, Kind | Literal["q"]] = {**{kind: kind for kind in SCORES}, FILTERS: FILTERS}
     if name not in kinds:
         raise UserError(f"kind={name} is not one of {', '.join(kinds)}.")
-    return kinds[name]  # type: ignore[index]
+    return kinds[name]
 
 
 def _writable(file: str) -> Path:

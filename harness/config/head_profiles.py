@@ -1,4 +1,7 @@
-"""Profile files: JSON with one key ``layer-head`` per query head, and where the numbers came from.
+"""What was measured of a model's heads: files with numbers for each head, read for the policies that need them.
+
+A file is JSON with one key ``layer-head`` for each head, and where the numbers came from. Head profiles (HeadKV,
+DuoAttention) have scores of every query head, filters (Q-Filters) a vector for every KV head.
 
 The public files of FYYFU/HeadKV have the keys only; ours add who was measured, how and when.
 """
@@ -17,6 +20,7 @@ from harness.config import identity as fingerprint
 from harness.config.model import ModelSpec
 from harness.errors import CellError, UserError
 from policies.headkv import Importance
+from policies.qfilters import Filters
 
 PROFILES = Path(__file__).with_name("profiles")  # `bundled/<name>` is the file profiles/<name>.json
 WEIGHTS = {".safetensors", ".bin"}
@@ -24,7 +28,7 @@ WEIGHTS = {".safetensors", ".bin"}
 
 @dataclass(frozen=True)
 class HeadProfile:
-    """How much each query head retrieves. ``scores[layer][head]`` are the trials that were recorded, never none."""
+    """Numbers of each head. ``scores[layer][head]``: of a query head's trials, never none, or a KV head's filter."""
 
     scores: tuple[tuple[tuple[float, ...], ...], ...]
     model: str | None = None  # the name it was measured under
@@ -35,28 +39,60 @@ class HeadProfile:
         """(L, H·G): mean over trials."""
         return tuple(tuple(fsum(trials) / len(trials) for trials in layer) for layer in self.scores)
 
+    @property
+    def filters(self) -> Filters:
+        """(L, H, D)."""
+        return self.scores
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """What a setting's file is called in messages, and the ``kind`` that makes one."""
+
+    the: str
+    a: str
+    was: str
+    kind: str
+
+
+FILES = {
+    "profile": FileKind("The head profile", "head profile", "was", "r"),
+    "filters": FileKind("The filters", "file of filters", "were", "q"),
+}  # by the setting that names the file
+
 
 def with_profile(policy: Mapping[str, Any], model: ModelSpec) -> Mapping[str, Any]:
-    """A policy's configuration whose head profile, if it names one, has been read and belongs to this model.
+    """A policy's configuration whose head profile and filters, if it names any, were read and belong to this model.
 
-    Raises `CellError` for another model's profile and `UserError` for a file that is none.
+    Raises `CellError` for those of another model and `UserError` for a file that holds none.
     """
-    allocator = policy.get("allocator")
-    path = allocator.get("profile") if isinstance(allocator, Mapping) else None
-    if not isinstance(allocator, Mapping) or not isinstance(path, str):
-        return policy
-    profile = read(path)
-    if profile.fingerprint != identity(model) and not allocator.get("transfer"):
-        raise CellError(
-            f"The head profile {path} was measured on {profile.model or 'a model that it does not name'}, not on this "
-            f"{model.name}: make one with 'python -m harness profile model={model.name} kind=r out=<file>' and set "
-            "policy.allocator.profile=<file>, or accept it with +policy.allocator.transfer=true."
-        )
-    return {**policy, "allocator": {**allocator, "profile": profile.importance}}
+    return {part: _with_numbers(spec, model, f"policy.{part}") for part, spec in policy.items()}
+
+
+def _with_numbers(spec: Any, model: ModelSpec, key: str) -> Any:
+    """A part's configuration, and that of the scorer it is over."""
+    if not isinstance(spec, Mapping):
+        return spec
+    read_parts = {"base": _with_numbers(spec["base"], model, f"{key}.base")} if "base" in spec else {}
+    for setting, file in FILES.items():
+        path = spec.get(setting)
+        if not isinstance(path, str):
+            continue
+        profile = read(path, setting)
+        if profile.fingerprint != identity(model) and not spec.get("transfer"):
+            raise CellError(
+                f"{file.the} {path} {file.was} measured on {profile.model or 'a model that it does not name'}, not on "
+                f"this {model.name}: make one with 'python -m harness profile model={model.name} kind={file.kind} "
+                f"out=<file>' and set {key}.{setting}=<file>, or accept it with +{key}.transfer=true."
+            )
+        read_parts[setting] = profile.importance if setting == "profile" else profile.filters
+    return {**spec, **read_parts}
 
 
 def identity(model: ModelSpec) -> dict[str, str]:
-    """What makes it this model, whatever the dtype: weights and layout of a folder, or id and revision on the hub."""
+    """What makes it this model, whatever the dtype: weights and layout on the disk, or id and revision on the hub."""
+    if model.gguf is not None:
+        return {"content": fingerprint.hash_files((model.gguf,))}
     folder = model.folder
     if folder is None:
         return {"hub": model.path, "revision": model.revision or "main"}
@@ -64,8 +100,9 @@ def identity(model: ModelSpec) -> dict[str, str]:
     return {"content": fingerprint.hash_files(tuple(files))}
 
 
-def read(path: str) -> HeadProfile:
-    """Raises `UserError` for a file that is missing or is no profile."""
+def read(path: str, setting: str = "profile") -> HeadProfile:
+    """Raises `UserError` for a file that is missing or is not what ``setting`` names."""
+    kind = FILES[setting]
     file = (
         PROFILES / f"{path.removeprefix('bundled/')}.json" if path.startswith("bundled/") else Path(path).expanduser()
     )
@@ -73,12 +110,12 @@ def read(path: str) -> HeadProfile:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UserError(
-            f"There is no head profile {path}: make one with 'python -m harness profile', or correct "
-            "policy.allocator.profile."
+            f"There is no {kind.a} {path}: make one with 'python -m harness profile kind={kind.kind}', or correct the "
+            f"setting '{setting}' of the policy."
         ) from error
     except (OSError, ValueError) as error:
-        raise UserError(f"The head profile {path} cannot be read as JSON: {error}.") from error
-    return _parsed(content, path)
+        raise UserError(f"{kind.the} {path} cannot be read as JSON: {error}.") from error
+    return _parsed(content, path, setting)
 
 
 def write(file: Path, scores: Sequence[Sequence[Sequence[float]]], provenance: Mapping[str, Any]) -> None:
@@ -93,7 +130,8 @@ def write(file: Path, scores: Sequence[Sequence[Sequence[float]]], provenance: M
     write_atomically(file, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
-def _parsed(content: Any, path: str) -> HeadProfile:
+def _parsed(content: Any, path: str, setting: str) -> HeadProfile:
+    kind = FILES[setting]
     heads = {key: value for key, value in content.items() if "-" in key} if isinstance(content, dict) else {}
     try:
         places = {tuple(map(int, key.split("-"))): tuple(map(float, value)) for key, value in heads.items()}
@@ -101,9 +139,13 @@ def _parsed(content: Any, path: str) -> HeadProfile:
         scores = tuple(tuple(places[layer, head] for head in range(width)) for layer in range(layers))
     except (TypeError, ValueError, KeyError) as error:
         raise UserError(
-            f"{path} is no head profile: it needs a key 'layer-head' with a list of scores for every query head."
+            f"{path} is no {kind.a}: it needs a key 'layer-head' with a list of numbers for every head."
         ) from error
-    trials = [score for layer in scores for head in layer for score in (head or (float("nan"),))]
-    if not all(isfinite(score) and score >= 0 for score in trials) or not any(trials):
-        raise UserError(f"{path} is no head profile: every head needs scores of 0 or more, and one has to be above 0.")
+    numbers = [number for layer in scores for head in layer for number in (head or (float("nan"),))]
+    if setting == "filters" and (
+        not all(map(isfinite, numbers)) or len({len(head) for layer in scores for head in layer}) > 1
+    ):
+        raise UserError(f"{path} is no {kind.a}: every KV head needs as many finite numbers as the others.")
+    if setting == "profile" and (not all(isfinite(each) and each >= 0 for each in numbers) or not any(numbers)):
+        raise UserError(f"{path} is no {kind.a}: every head needs scores of 0 or more, and one has to be above 0.")
     return HeadProfile(scores, content.get("model"), content.get("fingerprint"))

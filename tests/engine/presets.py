@@ -21,6 +21,8 @@ FOR_ONE_MODEL = (
     "headkv_r2",
     "kvec",
     "outside",
+    "qfilters",
+    "qfilters/kvpress",
 )  # need depth, profile, heads, a class
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch
 from presets import EVICTING, policy
 from tiny import tiny_model
 from torch import Tensor
@@ -12,12 +13,14 @@ from torch import Tensor
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request, RequestOutput, reason_against
 from policies import Policy, Protect, Schedule
+from policies.baselines import Recency
 from policies.duo_attention import DuoAttention
 from policies.headkv import HeadKV
 from policies.kvec import KVec
-from policies.recency import Recency
+from policies.qfilters import QFilters
 from policies.snapkv import SnapKV
 
+FILTERS = torch.randn(3, 2, 8, generator=torch.Generator().manual_seed(4)).tolist()  # layers, KV heads, D
 PROFILE = [[0.5, 0.1, 0.2, 0.9], [0.3, 0.3, 0.1, 0.2], [0.8, 0.1, 0.1, 0.4]]
 SNAP = SnapKV(window=8, pool="max", pool_over="prefix")
 ONCE = Schedule(prompt="after_prompt", decode="never")
@@ -26,6 +29,7 @@ MADE_HERE = {  # presets of these need a profile, or more heads than the tiny mo
     "duo_attention": Policy(
         "duo_attention", Recency(), allocator=DuoAttention(PROFILE), protect=Protect(2, 8), schedule=ONCE
     ),
+    "qfilters": Policy("qfilters", QFilters(FILTERS)),
     "kvec": Policy("kvec", KVec(O=6, O_prime=12, delta=1), protect=Protect(recent=6), schedule=ONCE),
 }
 BUDGET = 40

@@ -14,7 +14,7 @@ from tiny import ARCHITECTURES, prompt, tiny_model
 from harness.engine.cuda_graphs import CudaGraphRunner, _no_garbage_collection, on_gpu
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request
-from policies.recency import Recency
+from policies.baselines import Recency
 
 BLOCKS = Prompting("blocked", 8)
 BUDGET, NEW = 40, 9

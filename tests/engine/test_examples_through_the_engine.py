@@ -13,8 +13,8 @@ from scripted import scripted, uniform_prompt
 
 from harness.engine.requests import Prompting
 from policies import DENSE, Policy, Protect, Schedule
+from policies.baselines import Recency
 from policies.h2o import H2O
-from policies.recency import Recency
 from policies.tova import TOVA
 
 TWO_BLOCKS = [[[[1, 0], [0.6, 0.4]]], [[[0.5, 0.3, 0.2, 0], [0.2, 0.1, 0.3, 0.4]]]]

@@ -16,10 +16,10 @@ from reference.engine import simulate
 from reference.presets import make
 
 from policies import Policy, Protect
+from policies.baselines import Recency
 from policies.caote import CAOTE, FastCAOTE
 from policies.h2o import H2O
 from policies.keydiff import KeyDiff
-from policies.recency import Recency
 from policies.snapkv import SnapKV
 from policies.tova import TOVA
 

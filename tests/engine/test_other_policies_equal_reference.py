@@ -19,6 +19,7 @@ from reference.presets import make
 
 from harness.engine.requests import Prompting
 from policies import Policy, Protect, Schedule
+from policies.baselines import Recency
 from policies.buzz import Buzz
 from policies.chunkkv import ChunkKV
 from policies.cur import CUR
@@ -30,7 +31,7 @@ from policies.keydiff import KeyDiff
 from policies.l2 import L2
 from policies.lagkv import LagKV
 from policies.policy import PromptStage
-from policies.recency import Recency
+from policies.qfilters import QFilters
 from policies.rkv import RKV
 from policies.scissorhands import Scissorhands
 from policies.selection import SkipLayers
@@ -91,6 +92,12 @@ def dropkv(feed: str = "blocked", **parameters: Any) -> Pair:
     protect = Protect(recent=settings["window"])
     fast = Policy("", DropKV(**settings), protect=protect, schedule=SCHEDULES[feed])
     return Pair(fast, "dropkv", settings | FED[feed], feed, smallest=settings["window"])
+
+
+def qfilters(feed: str = "blocked") -> Pair:
+    filters = np.random.default_rng(7).normal(size=(1, 2, 8)).tolist()  # one layer
+    fast = Policy("", QFilters(filters), schedule=SCHEDULES[feed])
+    return Pair(fast, "qfilters", {"filters": filters, **FED[feed]}, feed)
 
 
 def chunkkv(base: Any, preset: str, feed: str = "blocked", protect: Protect = NOTHING, **parameters: Any) -> Pair:
@@ -176,6 +183,8 @@ PAIRS = {
     "rkv-once": rkv("one_shot"),
     "rkv-two-recent": rkv(beta=2, threshold=0.2, lam=0.4),
     "rkv-none-recent": rkv(beta=0),
+    "qfilters": qfilters(),
+    "qfilters-once": qfilters("one_shot"),
     "dropkv": dropkv(),
     "dropkv-once": dropkv("one_shot"),
     "dropkv-one-row": dropkv(window=1, kernel=1),

@@ -9,8 +9,8 @@ import torch
 from given_attention import prompt_view, random_attention
 
 from policies import Policy, PolicyError, Protect, Schedule, build
+from policies.baselines import Recency
 from policies.duo_attention import DuoAttention, head_ranks
-from policies.recency import Recency
 from policies.view import ModelShape
 
 PROFILE = [[0.9, 0.1], [0.2, 0.8]]  # two layers of two heads

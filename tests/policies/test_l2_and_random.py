@@ -8,8 +8,8 @@ import torch
 from views import kept, view
 
 from policies import Policy, Schedule
+from policies.baselines import Random
 from policies.l2 import L2
-from policies.random import Random
 from policies.selection import SkipLayers
 
 

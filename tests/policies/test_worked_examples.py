@@ -7,10 +7,10 @@ import torch
 from views import kept, view
 
 from policies import Policy, Protect
+from policies.baselines import Recency
 from policies.caote import CAOTE, FastCAOTE
 from policies.h2o import H2O
 from policies.keydiff import KeyDiff
-from policies.recency import Recency
 from policies.snapkv import SnapKV, pool_neighbours
 from policies.tova import TOVA
 

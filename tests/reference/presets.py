@@ -19,6 +19,7 @@ from tests.reference.l2 import L2
 from tests.reference.lagkv import LagKV
 from tests.reference.policy import Policy
 from tests.reference.pyramidkv import PyramidKV
+from tests.reference.qfilters import QFilters
 from tests.reference.rkv import RKV
 from tests.reference.scissorhands import Scissorhands
 from tests.reference.snapkv import SnapKV
@@ -69,6 +70,7 @@ PRESETS: dict[str, tuple[Callable[..., Policy], dict[str, Any]]] = {
     "rkv": (RKV, {}),
     "cur": (CUR, {}),
     "dropkv": (DropKV, {}),
+    "qfilters": (QFilters, {}),
 }
 
 

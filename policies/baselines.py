@@ -1,4 +1,8 @@
-"""Random eviction: the baseline that every method has to beat."""
+"""The baselines: the newest tokens, random ones, and the oracle's, which hindsight gives.
+
+Every method has to beat random eviction, and no real one can see the future: the oracle shows how much a budget can
+still gain.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,24 @@ import torch
 from torch import Tensor
 
 from policies.scorer import Stateless
-from policies.view import CacheView
+from policies.view import CacheView, PolicyError
 
 _MANTISSA = 24  # bits of a hash that fp32 holds exactly
+
+
+@dataclass(frozen=True)
+class Recency(Stateless):
+    """Score = position of the token: the newest stay (policies.md, 3.2 and 3.3).
+
+    With nothing protected this is the local window; with protected sinks it is StreamingLLM (Xiao et al. 2023), whose
+    budget includes the sinks. Positions stay absolute, as in the KeyDiff and CAOTE suites (A-05).
+    """
+
+    layers_as_rows: ClassVar[bool] = True
+
+    def score(self, view: CacheView) -> Tensor:
+        """(R, H, N): positions as fp32, exact up to 2^24 tokens; beyond, the tie rule still prefers the newer."""
+        return view.positions.float()
 
 
 @dataclass(frozen=True)
@@ -32,6 +51,23 @@ class Random(Stateless):
         number = _scrambled(_scrambled(layer + heads) + view.positions)
         share: Tensor = _shifted(number, 64 - _MANTISSA).float() / 2**_MANTISSA
         return share
+
+
+@dataclass(frozen=True)
+class Oracle(Stateless):
+    """Score = attention that a slot receives from all *later* queries of the dense run of the same prompt.
+
+    Queries of later prompt chunks and of the dense run's greedy continuation count: averaged over the query group,
+    summed over queries. This is optimal for the attention mass that each head keeps, not for the answer.
+    """
+
+    nonnegative: ClassVar[bool] = True
+
+    def score(self, view: CacheView) -> Tensor:
+        """(R, H, N)."""
+        if view.future is None:
+            raise PolicyError("The oracle needs the dense run of its prompt: set policy.hindsight=true.")
+        return view.future
 
 
 def _scrambled(number: Tensor) -> Tensor:
