@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -75,6 +76,11 @@ class CellRows:
         ids = self.samples.index
         documents = self.samples["document"].fillna("").astype(str)
         return pd.Series(np.where(documents == "", "sample " + ids.astype(str), "document " + documents), ids)
+
+    @cached_property
+    def computed(self) -> dict[tuple[str, ...], Any]:
+        """What tables and claims have computed of these rows, since many of them ask for the same."""
+        return {}
 
     @cached_property
     def scores(self) -> dict[str, pd.Series]:

@@ -21,7 +21,7 @@ from harness.papers.figures.figure_cells import KEY, figure_cells
 from harness.papers.published import FULL, PAPER_TITLES, PAPERS, Scale, model_of, paper_items
 from harness.papers.report_items import ReportData, ReportItem, our_items, report_items
 from harness.papers.table_cells import experiment_key
-from harness.papers.table_sheets import TableSheets
+from harness.papers.table_sheets import sheets_of
 from harness.report.run_facts import RunSource, sources
 
 OURS_TITLE = "What only we show"
@@ -221,7 +221,7 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["sheet"] = TableSheets
+    environment.filters["sheet"] = sheets_of
     environment.filters["code"] = _with_code
     environment.filters["verdict_label"] = lambda verdict: outcome_label(verdict.outcome, verdict.lean)
     environment.filters["verdict_style"] = lambda verdict: outcome_style(verdict.outcome, verdict.lean)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pandas as pd
 
@@ -84,6 +85,7 @@ class PaperTable:
     command: str
     reasons: tuple[str, ...] = field(default=())
     proxies: tuple[str, ...] = field(default=())
+    computed: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)  # what page and files share
 
     @property
     def numbers(self) -> list[ComparedNumber]:

@@ -99,7 +99,11 @@ def published_frame(paper: str | None = None) -> pd.DataFrame:
 
     Raises `UserError` for an unknown paper.
     """
-    papers = PAPERS if paper is None else (known_paper(paper),)
+    return _frame(PAPERS if paper is None else (known_paper(paper),)).copy()
+
+
+@cache
+def _frame(papers: tuple[str, ...]) -> pd.DataFrame:
     out = pd.concat([cells_as_text(f"{each}.csv") for each in papers], ignore_index=True)
     out["printed"] = out["value"]
     out["value"] = pd.to_numeric(out["value"].where(out["value"] != "", None))

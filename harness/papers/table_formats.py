@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from harness.papers.paper_tables import PaperTable
 from harness.papers.sheet_cells import SheetLine, SheetText
-from harness.papers.table_sheets import SheetColumn, TableSheets, TextSheet
+from harness.papers.table_sheets import SheetColumn, TableSheets, TextSheet, sheets_of
 
 KEPT, SCORES, PRINTED = "What is kept of the full cache", "Our scores", "As printed"
 CSV_COLUMNS = (
@@ -25,7 +25,7 @@ _TEX = {
 
 def markdown(table: PaperTable, title: str, notes: Sequence[str]) -> str:
     """GitHub tables, one per sheet and panel, under a heading for each kind of sheet."""
-    own = TableSheets(table)
+    own = sheets_of(table)
     out = [f"# {title}", *notes]
     for heading, sheets, remarks in _parts(own):
         out += [f"## {heading}", *remarks]
@@ -37,7 +37,7 @@ def markdown(table: PaperTable, title: str, notes: Sequence[str]) -> str:
 
 def latex(table: PaperTable, title: str, notes: Sequence[str]) -> str:
     """A ``table*`` with ``booktabs`` for each sheet; suspect numbers carry theirs as a superscript."""
-    own = TableSheets(table)
+    own = sheets_of(table)
     out = [r"% \usepackage{booktabs}"]
     for heading, sheets, remarks in _parts(own):
         suspects = [f"{n}: {kind}; {reason}" for n, (kind, reason) in enumerate(table.suspects, start=1)]
@@ -51,7 +51,7 @@ def latex(table: PaperTable, title: str, notes: Sequence[str]) -> str:
 
 def csv_of_table(table: PaperTable) -> str:
     """For a spreadsheet: what is kept, then our scores; without any of ours the numbers as printed."""
-    own = TableSheets(table)
+    own = sheets_of(table)
     parts = [(KEPT, own.kept), (SCORES, own.scores)] if table.has_ours else [(PRINTED, own.printed)]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")

@@ -52,6 +52,14 @@ class TextSheet:
         return tuple(number for number, (_, columns) in enumerate(self.groups) for _ in range(columns))
 
 
+def sheets_of(table: PaperTable) -> TableSheets:
+    """The sheets of a table, laid out once for the page, Markdown, LaTeX and CSV."""
+    if "sheets" not in table.computed:
+        table.computed["sheets"] = TableSheets(table)
+    found: TableSheets = table.computed["sheets"]
+    return found
+
+
 @dataclass(frozen=True)
 class TableSheets:
     """The sheets of one table. A wide print goes on below: `printed` has several sheets then."""

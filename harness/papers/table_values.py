@@ -85,7 +85,7 @@ def sample_scores(metric: str, match: MatchingCells, scale: Scale) -> list[tuple
 def _score(metric: str, match: MatchingCells, scale: Scale, per_unit: float) -> MeasuredValue:
     """The mean score; over several tasks the plain mean of theirs, as the papers average."""
     notes: list[str] = []
-    parts = [cell_mean(cell, _series_in_rows(metric, cell, scale, notes)) for cell in match.cells]
+    parts = [_mean_in_rows(metric, cell, scale, notes) for cell in match.cells]
     return _scaled(_task_average(parts), per_unit, notes)
 
 
@@ -98,6 +98,17 @@ def _series_in_rows(metric: str, cell: CellRows, scale: Scale, notes: list[str])
         raise NoValueError(f"The rows of {cell.task} have no {absent}.{hint}") from None
     notes += [stands_in] if stands_in else []
     return found
+
+
+def _mean_in_rows(metric: str, cell: CellRows, scale: Scale, notes: list[str]) -> Interval:
+    """The mean of a metric (`_series_in_rows`), computed once for each cell."""
+    key = ("mean", metric, scale)
+    if key not in cell.computed:
+        own: list[str] = []
+        cell.computed[key] = cell_mean(cell, _series_in_rows(metric, cell, scale, own)), own
+    found, own = cell.computed[key]
+    notes += own
+    return found  # type: ignore[no-any-return]
 
 
 def cell_mean(cell: CellRows, values: pd.Series) -> Interval:

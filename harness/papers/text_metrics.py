@@ -56,9 +56,12 @@ def derived_scores(cell: CellRows, metric: str) -> pd.Series | None:
     samples = cell.samples
     if metric not in TEXT_SCORES or cell.metric not in OVERLAPS or not {"prediction", "reference"} <= set(samples):
         return None
-    predictions, references = (samples[name].fillna("").astype(str) for name in ("prediction", "reference"))
-    values = [text_score(metric, cell.task, *each) for each in zip(predictions, references, strict=True)]
-    return pd.Series(values, samples.index, dtype=float)
+    if ("text", metric) not in cell.computed:
+        predictions, references = (samples[name].fillna("").astype(str) for name in ("prediction", "reference"))
+        values = [text_score(metric, cell.task, *each) for each in zip(predictions, references, strict=True)]
+        cell.computed["text", metric] = pd.Series(values, samples.index, dtype=float)
+    found: pd.Series = cell.computed["text", metric]
+    return found
 
 
 def text_score(metric: str, task: str, prediction: str, reference: str) -> float:

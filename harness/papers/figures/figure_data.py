@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,15 @@ class FigureData:
 
     def internals(self, diagnostic: str) -> pd.DataFrame:
         """A stored diagnostic of all cells that have it, with ``policy`` and ``budget``. Raises `NotDrawnError`."""
+        if diagnostic not in self._read:
+            self._read[diagnostic] = self._read_internals(diagnostic)
+        return self._read[diagnostic].copy(deep=False)
+
+    @cached_property
+    def _read(self) -> dict[str, pd.DataFrame]:
+        return {}
+
+    def _read_internals(self, diagnostic: str) -> pd.DataFrame:
         parts = []
         for cell in self.diagnosed.to_dict("records"):
             files = sorted(
