@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from torch import Tensor
 
@@ -136,6 +136,11 @@ class Policy:
                 f"Policy '{self.name}' carries queries, whose rotation would be stale once positions inside the cache "
                 "move: set policy.rope=absolute or policy.scorer.window_source=chunk."
             )
+        if self.repeats is not None and (self.schedule.prompt, self.schedule.decode) != ("after_prompt", "never"):
+            raise PolicyError(
+                f"Policy '{self.name}' scores a prompt by letting the model repeat it, once it has been read whole: "
+                "set policy.schedule.prompt=after_prompt and policy.schedule.decode=never."
+            )
         if self.allocator is not None and self.schedule.prompt == "each_block":
             raise PolicyError(
                 f"Policy '{self.name}' allocates budgets of different sizes, which needs the whole prompt: "
@@ -193,6 +198,12 @@ class Policy:
     def foresees(self) -> int | None:
         """Positions beyond the text for which the scorer wants the rotary table; None where it reads none."""
         return getattr(self.scorer, "foresees", 0) if getattr(self.scorer, "reads_rotation", False) else None
+
+    @property
+    def repeats(self) -> tuple[int, int] | None:
+        """How the model repeats the prompt for the scorer, (tokens of a piece, sinks); None where it need not."""
+        scorer: Any = self.scorer
+        return (scorer.chunk, self.protect.sinks) if getattr(scorer, "reads_repetition", False) else None
 
     @property
     def reads_output(self) -> bool:

@@ -25,6 +25,7 @@ from policies.hashevict import HashEvict
 from policies.headkv import HeadKV
 from policies.keydiff import KeyDiff
 from policies.kvec import KVec
+from policies.kvzip import KVzip, ModelWide
 from policies.l2 import L2
 from policies.lagkv import LagKV
 from policies.policy import Policy, PromptStage, Protect, Schedule
@@ -49,6 +50,7 @@ SCORERS: dict[str, Callable[..., Scorer]] = {
     "hashevict": HashEvict,
     "keydiff": KeyDiff,
     "kvec": KVec,
+    "kvzip": KVzip,
     "oracle": Oracle,
     "qfilters": QFilters,
     "l2": L2,
@@ -65,6 +67,7 @@ ALLOCATORS: dict[str, Callable[..., Allocator]] = {
     "ada": AdaKV,
     "duo_attention": DuoAttention,
     "headkv": HeadKV,
+    "model_wide": ModelWide,
     "pyramid": PyramidKV,
     "skip_layers": SkipLayers,
 }

@@ -42,7 +42,8 @@ class Scorer(Protocol):
     whether it reads neither ``view.layer`` nor ``view.token_ids``, so that all layers can be shown at once.
     ``reads_rotation`` and ``reads_output: bool``: whether the view shall hold the model's rotary table
     (``view.rotation``, over ``foresees`` positions more than the text has, 0 if not said) and its output projection
-    (``view.output_heads``).
+    (``view.output_heads``). ``reads_repetition: bool``: whether the model shall repeat the prompt, in pieces of
+    ``chunk`` tokens beside the protected sinks, and the view hold what slots received (``view.repetition``).
     """
 
     @property
@@ -113,6 +114,16 @@ class OverScorer:
     def reads_output(self) -> bool:
         """As the base."""
         return getattr(self.base, "reads_output", False)
+
+    @property
+    def reads_repetition(self) -> bool:
+        """As the base."""
+        return getattr(self.base, "reads_repetition", False)
+
+    @property
+    def chunk(self) -> int:
+        """As the base, where that lets the prompt be repeated."""
+        return int(self.base.chunk)
 
     @property
     def foresees(self) -> int:

@@ -116,6 +116,7 @@ class CacheView:
     kept_before: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # (R, T) see Scorer
     seen_now: Tensor | None = None  # (R, 1, 1) int64, `lengths` where the engine has them on the device
     is_full: bool = False  # whether no slot is empty, as far as can be known without asking the device
+    repetition: Tensor | None = None  # (R, L, H, T) fp32, for scorers with `reads_repetition`; see KVzip
     rotation: Rotation | None = None  # for scorers with `reads_rotation`
     output_heads: Callable[[], Tensor] | None = None  # (H, G, D, E) fp32, W_O of this layer, for `reads_output`
     made_once: Callable[[tuple[int, ...]], Tensor] | None = None  # the engine's `per_row`, which keeps what it made

@@ -21,6 +21,7 @@ from harness.engine.requests import (
     REGIMES,
     Ledger,
     Prompting,
+    RepeatPrompt,
     Request,
     Split,
     natural_regime,
@@ -128,6 +129,7 @@ def generate(
             temperature=drawn.temperature,
             top_p=drawn.top_p,
             seed=drawn.seed,
+            repeat=encoder.repeat_prompt(sample) if chosen.repeats else RepeatPrompt(),
         )
         (outcome,) = engine.generate([request], prompting)
     finally:

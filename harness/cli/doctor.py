@@ -12,6 +12,7 @@ import importlib.util
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,12 +102,24 @@ def _device() -> CheckResult:
         return CheckResult(
             "ok", "device", f"cuda: {count} × {name}, {room[0] / GIB:.0f} of {room[1] / GIB:.0f} GiB free on the first"
         )
-    from harness.config.model import has_native_dtype
+    from harness.config.model import auto_dtype
 
     words = f"cpu, {torch.get_num_threads()} threads: enough for the testbed; 3B models and larger want CUDA"
-    if not has_native_dtype(torch.bfloat16, "cpu"):
-        words += "; no instructions for bfloat16: use model.dtype=float32"
+    rates = ", ".join(f"{name} {_products(torch, name):.0f} GFLOP/s" for name in ("float32", "bfloat16"))
+    words += f"; products: {rates}, model.dtype=auto takes {auto_dtype()}"
     return CheckResult("ok", "device", words)
+
+
+def _products(torch: Any, dtype: str) -> float:
+    """Products of a layer's size that the processor makes in this type, 10^9 operations a second: the best of three."""
+    rows, width = 256, 1024
+    left, right = (torch.ones(size, width, dtype=getattr(torch, dtype)) for size in (rows, width))
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        left @ right.T
+        seconds.append(time.perf_counter() - start)
+    return 2 * rows * width * width / min(seconds) / 1e9
 
 
 def _memory() -> CheckResult:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ class ModelSpec:
 
     name: str
     path: str
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    dtype: Literal["float32", "bfloat16", "float16", "auto"] = "float32"  # auto: what this machine is good at
     revision: str | None = None
     gguf_file: str | None = None  # the file of a folder or hub repository that holds the model, if it is a GGUF file
     fetch: str | None = None  # the command that fetches the model, where it is not 'hf download'
@@ -40,6 +41,10 @@ class ModelSpec:
     chat: bool | None = None  # whether chat tasks use the tokenizer's chat format; None = where it has one
     device_map: str | None = None  # accelerate's, such as auto, for models that do not fit one GPU
     double_bos: bool = False  # begin chat prompts with the beginning-of-text token twice (AdaKV's released code)
+
+    def __post_init__(self) -> None:
+        if self.dtype == "auto":  # cells are named by the type that they are computed in
+            object.__setattr__(self, "dtype", auto_dtype())
 
     @staticmethod
     def parse(config: Mapping[str, Any]) -> ModelSpec:
@@ -214,6 +219,18 @@ def has_native_dtype(dtype: torch.dtype, device: str | torch.device) -> bool:
     if torch.device(device).type == "cuda" and dtype == torch.bfloat16:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return True
+
+
+def auto_dtype() -> Literal["float32", "bfloat16", "float16"]:
+    """What ``model.dtype=auto`` means here: 16 bits on a GPU, and on a processor with instructions for bfloat16.
+
+    AVX-512 alone is not enough: products of bfloat16 are then made of float32 ones (see `dtype_advice`).
+    """
+    if torch.cuda.is_available():
+        return "bfloat16" if has_native_dtype(torch.bfloat16, "cuda") else "float16"
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        return "bfloat16" if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported() else "float32"
+    return "bfloat16" if has_native_dtype(torch.bfloat16, "cpu") else "float32"
 
 
 def dtype_advice(model: str, dtype: torch.dtype, device: str | torch.device) -> str:

@@ -39,8 +39,8 @@ from harness.engine.decode.decode_batch import (
     Sampler,
     TeacherForcing,
 )
-from harness.engine.decode.dense_future import DenseFutures, look_ahead
 from harness.engine.decode.logits import LogitsCollector, NextLogits, TokenLosses
+from harness.engine.decode.look_ahead import DenseFutures, look_ahead
 from harness.engine.requests import (
     SIMULATED,
     EngineError,
@@ -206,7 +206,7 @@ class Engine:
         return kind(row, self.stops | row.stops)
 
     def _refuse(self, rows: Sequence[Request], prompting: Prompting) -> None:
-        refuse_unsupported(self.config, max((row.total_tokens for row in rows), default=0))
+        refuse_unsupported(self.config, max((row.positions for row in rows), default=0))
         for row in rows:
             if reason := reason_against(row.policy, prompting):
                 raise PolicyError(reason)

@@ -7,7 +7,7 @@ over all presets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -83,6 +83,27 @@ class Prompting:
 
 
 @dataclass(frozen=True)
+class RepeatPrompt:
+    """What asks a model to repeat its context piece by piece (KVzip), token ids; empty: nothing is said.
+
+    ``first`` stands before the first piece, ``later`` and the last ``overlap`` tokens before a piece before all others;
+    ``answer`` begins the answer, which is the piece.
+    """
+
+    first: tuple[int, ...] = ()
+    later: tuple[int, ...] = ()
+    answer: tuple[int, ...] = ()
+    overlap: int = 8
+
+    def passes(self, context: Sequence[int], chunk: int) -> Iterator[tuple[range, list[int]]]:
+        """For each piece its place in the context and what is fed for it."""
+        for start in range(0, len(context), chunk):
+            piece = range(start, min(start + chunk, len(context)))
+            before = [*self.later, *context[max(0, start - self.overlap) : start]] if start else list(self.first)
+            yield piece, [*before, *self.answer, *context[piece.start : piece.stop]]
+
+
+@dataclass(frozen=True)
 class Request:
     """One sample under one policy.
 
@@ -92,7 +113,8 @@ class Request:
     generation where it returns true. ``continuation``: tokens whose likelihood after the prompt `Engine.follow` gives.
     ``question``: tokens that follow ``tokens`` and are fed after these have been compressed, in the phase "decode".
     ``temperature`` above 0 draws tokens instead of choosing the likeliest, among the fewest whose probabilities reach
-    ``top_p``; ``seed`` decides the draws, the same for every policy.
+    ``top_p``; ``seed`` decides the draws, the same for every policy. ``repeat``: how a policy that lets the model
+    repeat its prompt asks for that.
     """
 
     tokens: Sequence[int]
@@ -107,6 +129,7 @@ class Request:
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 0
+    repeat: RepeatPrompt = RepeatPrompt()
 
     def __post_init__(self) -> None:
         if not self.tokens:
@@ -118,6 +141,14 @@ class Request:
     def total_tokens(self) -> int:
         """Prompt, question and generation together, tokens."""
         return self.prompt_tokens + self.max_new_tokens
+
+    @property
+    def positions(self) -> int:
+        """Positions that the model needs for it: of the text, or of the prompt while it is repeated."""
+        if self.policy.repeats is None:
+            return self.total_tokens
+        longest = max(len(fed) for _, fed in self.repeat.passes(self.tokens, self.policy.repeats[0]))
+        return max(self.total_tokens, len(self.tokens) + longest)
 
     @property
     def prompt_tokens(self) -> int:

@@ -1,4 +1,4 @@
-"""All policies at equal realised bytes.
+"""All policies at equal realised bytes, at several sizes and in every prompt regime that they were run in.
 
 A budget is what a policy is asked for; K, V and state at their largest are what it takes. Each policy is run at
 budgets on both sides of the compared size and read at a mixture of the two: the share of prompts that get the larger
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from harness.analysis.statistics import Interval
@@ -27,13 +28,19 @@ from harness.papers.comparison_rows import (
 from harness.papers.measured_tables import MeasuredTable, Value
 from harness.papers.published import PAPERS, name_map
 
-COMPARED_SIZE = 0.25  # of the dense cache's bytes
+SIZES = (0.125, 0.25, 0.5)  # of the dense cache's bytes: 8:1, 4:1 and 2:1
 FEWEST_POLICIES = 5  # policies in a board
+COLUMNS = ("rank", "policy", "papers", "prompt", "budgets mixed", "score", "to dense", "ranks", "state", "samples")
+TIE = 1e-9  # means that differ by less are equal
+DRAWS = 2000  # of samples, for intervals of ranks
 
 
 @dataclass(frozen=True)
 class LeaderboardLine:
-    """One policy in one regime at the compared size, over the samples of all its cells."""
+    """One policy in one regime at the compared size, over the samples of all its cells.
+
+    ``mixed``: its value for each sample, at the mixture. ``state``: the share of its bytes that are no keys and values.
+    """
 
     policy: str
     prompt: str
@@ -41,13 +48,16 @@ class LeaderboardLine:
     score: Interval
     to_dense: Interval | None
     reference: bool
+    mixed: pd.DataFrame  # columns sample_id, cluster, value
+    state: float
 
 
-def leaderboards(rows: pd.DataFrame, compared: float = COMPARED_SIZE) -> list[MeasuredTable]:
-    """One leaderboard per task on which enough policies can be read at ``compared`` of the dense bytes."""
+def leaderboards(rows: pd.DataFrame, sizes: Sequence[float] = SIZES) -> list[MeasuredTable]:
+    """One leaderboard per task and size (of the dense bytes) on which enough policies can be read."""
     own = comparable_rows(rows, "leaderboard")
     own = own[own["of_dense"].notna() & (own["prompt"] != "simulated")]
-    boards = (_leaderboard(part, compared) for _, part in own.groupby(list(SCOPE), sort=False))
+    tasks = [part for _, part in own.groupby(list(SCOPE), sort=False)]
+    boards = (_leaderboard(part, size) for part in tasks for size in sizes)
     found = [board for board in boards if board is not None]
     if not found:
         raise not_measured("leaderboard")
@@ -67,30 +77,87 @@ def _leaderboard(part: pd.DataFrame, compared: float) -> MeasuredTable | None:
     ranked = sorted((each for each in standings if not each.reference), key=lambda each: -each.score.mean)
     if len({each.policy for each in ranked}) < FEWEST_POLICIES:
         return None
-    task = str(part["task"].iloc[0])
+    task, places = str(part["task"].iloc[0]), _rank_intervals(ranked)
     lines = [
-        ("", "dense", "", "all", "", format_interval(mean_score(dense)), "", len(dense)),
-        *(_table_line("", each) for each in standings if each.reference),
-        *(_table_line(f"{1 + sum(other.score.mean > each.score.mean for other in ranked)}", each) for each in ranked),
+        ("", "dense", "", "all", "", format_interval(mean_score(dense)), "", "", "", len(dense)),
+        *(_table_line("", "", each) for each in standings if each.reference),
+        *(
+            _table_line(f"{1 + sum(other.score.mean > each.score.mean for other in ranked)}", place, each)
+            for each, place in zip(ranked, places, strict=True)
+        ),
     ]
     left_out = f" Not run on both sides of that size, and so without a place: {'; '.join(outside)}." if outside else ""
     return MeasuredTable(
-        name=f"leaderboard-{task.replace('/', '-').replace(' ', '-')}",
-        title=f"All policies at equal realised bytes: {task}",
-        caption=f"Every policy holds {100 * compared:.0f} % of the dense cache's bytes on average: K, V and its own "
+        name=f"leaderboard-{100 * compared:g}-{task.replace('/', '-').replace(' ', '-')}",
+        title=f"All policies at {100 * compared:g} % of the dense bytes: {task}",
+        caption=f"Every policy holds {100 * compared:g} % of the dense cache's bytes on average: K, V and its own "
         "state, at their largest, generated tokens included. It is read at a mixture of the two budgets beside that "
         "size: so many prompts get the larger one that the mean is met. One-shot policies hold the whole prompt "
-        f"before they compress it, which is not counted here.{left_out}",
+        f"before they compress it, which is not counted here. Ranks in brackets: of 95 % of {DRAWS:,} draws of samples."
+        f"{_against_baselines(standings)}{left_out}",
         conditions=row_conditions(part),
-        columns=("rank", "policy", "papers", "prompt", "budgets mixed", "score", "to dense", "samples"),
+        columns=(
+            "rank",
+            "policy",
+            "papers",
+            "prompt",
+            "budgets mixed",
+            "score",
+            "to dense",
+            "ranks",
+            "state",
+            "samples",
+        ),
         lines=tuple(lines),
     )
 
 
-def _table_line(rank: str, each: LeaderboardLine) -> tuple[Value, ...]:
+def _rank_intervals(ranked: Sequence[LeaderboardLine]) -> list[str]:
+    """For each line ``[1, 4]``, from draws of the clusters that all lines have read; empty where they share too few."""
+    tables = [each.mixed.set_index("sample_id") for each in ranked]
+    common = sorted(set.intersection(*(set(table.index) for table in tables)))
+    clusters = tables[0].loc[common, "cluster"].to_numpy(str)
+    names, inverse = np.unique(clusters, return_inverse=True)
+    if len(names) < 2:
+        return [""] * len(ranked)
+    values = np.stack([table.loc[common, "value"].to_numpy(float) for table in tables])  # (lines, samples)
+    sums, sizes = np.zeros((len(ranked), len(names))), np.bincount(inverse)
+    for cluster in range(len(names)):
+        sums[:, cluster] = values[:, inverse == cluster].sum(1)
+    drawn = np.random.default_rng(0).multinomial(len(names), [1 / len(names)] * len(names), DRAWS)
+    means = drawn @ sums.T / (drawn @ sizes)[:, None]  # (draws, lines)
+    places = 1 + (means[:, None, :] > means[:, :, None] + TIE).sum(-1)
+    low, high = np.quantile(places, (0.025, 0.975), axis=0, method="closest_observation")
+    return [f"[{first:.0f}, {last:.0f}]" for first, last in zip(low, high, strict=True)]
+
+
+ABOVE = "Above the oracle, which knows attention and no answer"
+BEYOND = (
+    ("random", -1, "Below random eviction"),
+    ("oracle", 1, "Above the oracle, which knows attention and no answer"),
+)
+
+
+def _against_baselines(standings: Sequence[LeaderboardLine]) -> str:
+    """Sentences about policies whose mean lies below random's or above the oracle's in the same regime."""
+    said = []
+    for name, side, words in BEYOND:
+        bounds = {each.prompt: each.score for each in standings if each.policy == name}
+        found: dict[str, list[str]] = {"intervals apart": [], "within intervals": []}
+        for each in standings:
+            bound = bounds.get(each.prompt)
+            if not each.reference and bound is not None and side * (each.score.mean - bound.mean) > TIE:
+                apart = each.score.high < bound.low if side < 0 else each.score.low > bound.high
+                found["intervals apart" if apart else "within intervals"].append(f"{each.policy} ({each.prompt})")
+        said += [f" {words}, {how}: {', '.join(names)}." for how, names in found.items() if names]
+    return "".join(said)
+
+
+def _table_line(rank: str, place: str, each: LeaderboardLine) -> tuple[Value, ...]:
     gap = format_interval(each.to_dense, signed=True) if each.to_dense else ""
     papers = ", ".join(_papers_of(each.policy))
-    return rank, each.policy, papers, each.prompt, each.budgets, format_interval(each.score), gap, each.score.n
+    score, state = format_interval(each.score), f"{100 * each.state:.0f} %"
+    return rank, each.policy, papers, each.prompt, each.budgets, score, gap, place, state, each.score.n
 
 
 def _papers_of(policy: str) -> list[str]:
@@ -117,7 +184,13 @@ def _policy_line(policy: str, cells: pd.DataFrame, dense: pd.DataFrame, compared
         _mixed_interval([mean_difference(each, top) for each in ends], share) if len(top) == len(ends[0]) else None
     )
     mixed = f"{100 * (1 - share):.0f} % at {_budget_text(low)}, {100 * share:.0f} % at {_budget_text(high)}"
-    return LeaderboardLine(policy, regime_text(cells), mixed, score, to_dense, bool(cells["reference"].iloc[0]))
+    first, second = ends
+    blend = first[["sample_id", "cluster"]].assign(
+        value=(1 - share) * first["value"].to_numpy(float) + share * second["value"].to_numpy(float)
+    )
+    state = float(pd.concat(ends)["state_bytes"].sum() / pd.concat(ends)["bytes"].sum())
+    reference = bool(cells["reference"].iloc[0])
+    return LeaderboardLine(policy, regime_text(cells), mixed, score, to_dense, reference, blend, state)
 
 
 def _mixed_interval(ends: Sequence[Interval], share: float) -> Interval:

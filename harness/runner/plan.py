@@ -255,7 +255,7 @@ def plan(
             if whole or sample.id not in finished
         ]
     jobs = jobs if missing else []
-    refuse_unsupported(config, max((row.total_tokens for job in jobs for row in job.rows), default=0))
+    refuse_unsupported(config, max((row.positions for job in jobs for row in job.rows), default=0))
     # Jobs of one sample under all its cells lie together, so that an interrupted run leaves whole comparisons. What
     # else lies in a batch moves the last bits of a row, so the order of cells depends neither on the order in which
     # they were requested nor on the code, as their ids do.

@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Any
 from harness.config.cell import Cell, greatest
 from harness.config.identity import hash_data
 from harness.config.model import ModelSpec
-from harness.engine.requests import Request, RequestOutput
+from harness.engine.requests import RepeatPrompt, Request, RequestOutput
 from harness.errors import UserError
 from tasks.base import Likelihood, Sample, Task, TaskError
 
 if TYPE_CHECKING:
     from harness.runner.plan import Job
 
+# KVzip's instructions before the first piece of a context and before all others (NVIDIA/kvpress, KVzipPress).
+REPEAT = "\n\nRepeat the previous context exactly."
+REPEAT_PART = "\n\nRepeat the part of the previous context exactly, starting with"
 DATE = "26 Jul 2024"  # for templates that name the day (Llama 3.1), or results would change with it
 
 
@@ -71,6 +74,22 @@ class PromptEncoder:
         if not context:
             raise TaskError(f"Sample {sample.id} is all question: there is no context to compress.")
         return context
+
+    def repeat_prompt(self, sample: Sample) -> RepeatPrompt:
+        """What asks the model to repeat this sample's context, in kvpress' words and in the chat format."""
+        answer = "\n"
+        if sample.chat and self.chat:
+            mark = "#" * 13
+            asked = [{"role": "user", "content": f"context\n{mark}"}]
+            wrapped = self.tokenizer.apply_chat_template(
+                asked, tokenize=False, add_generation_prompt=True, date_string=DATE
+            )
+            answer = wrapped.partition(mark)[2]
+
+        def encoded(text: str) -> tuple[int, ...]:
+            return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+
+        return RepeatPrompt(encoded(REPEAT), encoded(REPEAT_PART), encoded(answer))
 
     def _fitted(self, sample: Sample) -> str:
         """The prompt's text, its middle cut out where it would be too long."""
@@ -301,9 +320,10 @@ class RequestBuilder:
         """One request for a sample (``tokens``: its prompt), or one for each of its continuations."""
         if cell.task.mode == "continuations":
             prompt, continuations = self._split_once(cell.task, sample)
+            repeat = self._repeat(cell, sample)
             prompt, question = self._without_question(cell, sample, prompt)
             return tuple(
-                Request(prompt, cell.policy, slots, len(each), continuation=each, question=question)
+                Request(prompt, cell.policy, slots, len(each), continuation=each, question=question, repeat=repeat)
                 for each in continuations
             )
         until = StopTexts(sample.until, self.encoder.tokenizer) if sample.until else None
@@ -320,8 +340,12 @@ class RequestBuilder:
             temperature=sample.temperature,
             top_p=sample.top_p,
             seed=sample.seed,
+            repeat=self._repeat(cell, sample),
         )
         return (request,)
+
+    def _repeat(self, cell: Cell, sample: Sample) -> RepeatPrompt:
+        return RepeatPrompt() if cell.policy.repeats is None else self.encoder.repeat_prompt(sample)
 
     def _without_question(self, cell: Cell, sample: Sample, tokens: list[int]) -> tuple[list[int], list[int]]:
         """A prompt's context and its question, empty where the prompt is read whole."""

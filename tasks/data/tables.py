@@ -170,6 +170,21 @@ def is_pairs(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(is_texts(item) and len(item) == 2 for item in value)
 
 
+def is_answers(value: object) -> bool:
+    """SQuAD's answers: a list of texts under ``text``, empty where the question has none."""
+    return isinstance(value, dict) and isinstance(value.get("text"), list) and all(map(is_text, value["text"]))
+
+
+def is_paragraphs(value: object) -> bool:
+    """HotpotQA's context: titles under ``title`` and for each a list of sentences under ``sentences``."""
+    if not isinstance(value, dict):
+        return False
+    titles, sentences = value.get("title"), value.get("sentences")
+    if not isinstance(titles, list) or not isinstance(sentences, list):
+        return False
+    return is_texts(titles) and len(sentences) == len(titles) and all(map(is_texts, sentences))
+
+
 KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "string": ("a text", lambda value: isinstance(value, str)),
     "text": ("a text that is not empty", is_text),
@@ -178,6 +193,8 @@ KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "classes": ("null or a list of class names", lambda value: value is None or is_texts(value)),
     "passages": ("a list of passages, each with a text", is_passages),
     "pairs": ("a list of pairs", is_pairs),
+    "answers": ("answers under 'text'", is_answers),
+    "paragraphs": ("paragraphs under 'title' and 'sentences'", is_paragraphs),
 }
 
 

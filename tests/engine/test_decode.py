@@ -51,7 +51,7 @@ def test_which_policies_evict_in_all_layers_at_once():
     at_once = {name for name in LATE if layers_are_rows(policy(name))}
     assert {"window", "sink", "h2o", "tova", "snapkv", "keydiff", "caote_h2o", "caote_snapkv"} <= at_once
     carrying = {"rkv", "dropkv", "dropkv/kvpress", "expected_attention", "expected_attention/kvpress"}
-    assert set(LATE) - at_once == {"random", "oracle", "kvec/testbed", "criticalkv", *carrying}
+    assert set(LATE) - at_once == {"random", "oracle", "kvec/testbed", "criticalkv", "kvzip/uniform", *carrying}
     assert not {"hashevict", "sink/buzz", "ada_snapkv"} & set(LATE)
 
 

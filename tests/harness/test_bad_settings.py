@@ -88,7 +88,7 @@ SENTENCES = {
     ),
     "policy.scorer=-1": "policy.scorer=-1 does not fit: give a text, or settings with names.",
     "policy.allocator=abc": (
-        "There is no allocator called 'abc'. Known: ada, duo_attention, headkv, pyramid, skip_layers."
+        "There is no allocator called 'abc'. Known: ada, duo_attention, headkv, model_wide, pyramid, skip_layers."
     ),
     "task.lengths=512": "task.lengths=512 does not fit: give a list of whole numbers in brackets, task.lengths=[512].",
     "model.dtype=bfloat61": "model.dtype=bfloat61 is not known. Did you mean bfloat16 or float16 or float32?",

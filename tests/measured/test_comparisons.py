@@ -112,7 +112,7 @@ def board(*more):
     five = [
         each for name in FIVE for each in (cell(name, [WRONG] * 4, budget="10%"), cell(name, [RIGHT] * 4, budget="40%"))
     ]
-    return leaderboards(rows(cell("dense", FOUR), *five, *more), compared=26.25 / 105)
+    return leaderboards(rows(cell("dense", FOUR), *five, *more), sizes=[26.25 / 105])
 
 
 def test_the_leaderboard_reads_everyone_at_the_same_bytes():
@@ -132,6 +132,36 @@ def test_the_leaderboard_reads_everyone_at_the_same_bytes():
     assert ranks["oracle"] == ranks["dense"] == ""
     mixed = {line[1]: line[table.columns.index("budgets mixed")] for line in table.lines}
     assert mixed["caote_h2o"].startswith("69 % at 10% (19 % of dense), 31 % at 20%")
+
+
+def test_ranks_have_the_interval_that_draws_of_samples_give():
+    """One policy is right on all four samples, the others on the same three: first in every draw, or tied with it."""
+    (table,) = board(cell("caote_h2o", [RIGHT] * 4, budget="10%"), cell("caote_h2o", [RIGHT] * 4, budget="40%"))
+    ranks = {line[1]: line[table.columns.index("ranks")] for line in table.lines}
+    assert ranks["caote_h2o"] == "[1, 1]"
+    assert ranks["dense"] == ""
+    assert ranks["keydiff"] != "[1, 1]"
+
+
+def test_the_caption_says_who_lies_below_random_and_above_the_oracle():
+    (table,) = board(
+        cell("random", [RIGHT, RIGHT, RIGHT, RIGHT], budget="10%"),
+        cell("random", [RIGHT, RIGHT, RIGHT, RIGHT], budget="40%"),
+        cell("oracle", [WRONG] * 4, budget="10%"),
+        cell("oracle", [WRONG] * 4, budget="40%"),
+    )
+    assert "Below random eviction, within intervals: " in table.caption
+    assert "Above the oracle, which knows attention and no answer" in table.caption
+    assert "keydiff (blocked, 32)" in table.caption
+
+
+def test_the_state_of_a_policy_is_a_share_of_its_bytes():
+    (table,) = board(
+        cell("caote_h2o", [RIGHT] * 4, budget="10%", state=SLOT),
+        cell("caote_h2o", [RIGHT] * 4, budget="20%", state=SLOT),
+    )
+    states = {line[1]: line[table.columns.index("state")] for line in table.lines}
+    assert (states["caote_h2o"], states["keydiff"]) == ("50 %", "0 %")
 
 
 def test_a_mixture_is_never_more_certain_than_its_ends():

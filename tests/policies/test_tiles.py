@@ -13,11 +13,13 @@ from policies.cur import CUR
 from policies.keydiff import KeyDiff
 from policies.l2 import L2
 from policies.lagkv import LagKV
+from policies.qfilters import QFilters
 from policies.scorer import tiles, tiles_of_copies
 
 SCORERS = [
     KeyDiff(), KeyDiff(anchor="median"), KeyDiff(anchor="pairwise"), KeyDiff(metric="euclid"), L2(),
     LagKV(lag=2, sinks=1), LagKV(lag=2, sinks=0, compare="across"), CUR(window=4), ChunkKV(KeyDiff(), size=4),
+    QFilters([[[0.5, -1.0, 2.0, 0.1], [1.0, 0.0, -0.3, 0.7]]]),
 ]  # fmt: skip
 
 

@@ -20,6 +20,8 @@ ASKING = [
     ("ruler", {"subset": "niah_single_2", "lengths": [512], "repeats": 1, "prefix_in_prompt": True}),
     ("ruler_answers", {"subset": "niah_multikey_1", "lengths": [512], "repeats": 1}),
     *(("longbench", {"subset": subset, "data": "fixture"}) for subset in LONGBENCH),
+    ("longbench_v2", {"data": "fixture"}),
+    *(("ruler_qa", {"subset": subset, "lengths": [2048], "data": "fixture"}) for subset in ("qa_1", "qa_2")),
     *(
         ("needle", {"variant": name, "lengths": [500], "depths": [50], "chat": chat})
         for name in VARIANTS

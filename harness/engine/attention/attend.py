@@ -23,7 +23,7 @@ def _grouped(query: Tensor, heads: int) -> Tensor:
     return query.view(rows, heads, query_heads // heads, chunk, width)
 
 
-def _capped(logits: Tensor, softcap: float | None) -> Tensor:
+def capped(logits: Tensor, softcap: float | None) -> Tensor:
     """Gemma 2's tanh cap; unchanged for all other models."""
     return logits if softcap is None else softcap * torch.tanh(logits / softcap)
 
@@ -47,7 +47,7 @@ def attend(
         added = mask.added_to_logits(group, query.dtype)
         output = F.scaled_dot_product_attention(folded, keys, values, attn_mask=added, scale=scaling)
     else:
-        logits = _capped(folded.float() @ keys.float().transpose(-1, -2) * scaling, softcap)
+        logits = capped(folded.float() @ keys.float().transpose(-1, -2) * scaling, softcap)
         hidden = ~mask.rows(slice(None)).repeat(1, 1, group, 1)
         weights = logits.masked_fill(hidden, -torch.inf).softmax(-1)
         output = weights.to(values.dtype) @ values
@@ -64,7 +64,7 @@ def attend_with_weights(
     rows, query_heads, _, width = query.shape
     heads = keys.shape[1]
     grouped = query.view(rows, heads, query_heads // heads, width)
-    logits = _capped(grouped @ keys.mT * scaling, softcap)
+    logits = capped(grouped @ keys.mT * scaling, softcap)
     mask.hide(logits.unsqueeze(3), slice(None), slice(0, 1))
     weights = logits.softmax(-1)
     output = (weights @ values).reshape(rows, 1, query_heads, -1)
@@ -107,7 +107,7 @@ def _probabilities(
             near = mask.reach(tile)
             queries = grouped[rows, :, :, tile].float()
             products = queries.flatten(2, 3).flatten(0, 1) @ transposed[..., :near]
-            logits = _capped(products.mul_(scaling), softcap)
+            logits = capped(products.mul_(scaling), softcap)
             logits = logits.view(*queries.shape[:4], near)
             mask.hide(logits, rows, tile)
             yield rows, tile, logits.softmax(-1)

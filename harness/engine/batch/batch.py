@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from harness.engine.attention.mask import AttentionMask
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from harness.engine.batch.layer_pass import LayerPass
     from harness.engine.batch.prefix_sharing import Fork
     from harness.engine.batch.simulated_blocks import Leader
-    from harness.engine.decode.dense_future import Future
+    from harness.engine.decode.look_ahead import Future
 
 NUMBERS_KEPT = 256  # at most so many tuples of host numbers stay on the device
 
@@ -64,6 +65,7 @@ class Batch:
         self.output_heads: Callable[[int], Tensor] | None = None  # by layer, W_O, where a policy reads it
         self.rope: CacheRope | None = None  # positions inside the cache, set by the engine where a policy asks for them
         self.future: Future | None = None  # for the oracle
+        self.repetitions: Sequence[Tensor | None] = ()  # by row (L, H, T), of prompts that were repeated
         self.leader: Leader | None = None  # reads each pass of a simulated prompt before these rows
 
         # The cache, and what is known of it on the host.
@@ -243,6 +245,14 @@ class Batch:
         after_this = self.future.of(layer, range(group.rows.start, group.rows.stop), self.lengths[group.rows])
         return after_this.gather(-1, positions.clamp(min=0).long())
 
+    def repetition_of(self, group: Group) -> Tensor | None:
+        """(r, L, H, T), shorter prompts padded: what slots received while the prompts were repeated."""
+        if group.policy.repeats is None or not self.repetitions:
+            return None
+        own = [each for each in self.repetitions[group.rows] if each is not None]
+        longest = max(each.shape[-1] for each in own)
+        return torch.stack([F.pad(each, (0, longest - each.shape[-1])) for each in own])
+
     @property
     def mask(self) -> AttentionMask:
         """The attention mask of this pass, the same in all layers of a uniform cache."""
@@ -276,6 +286,7 @@ class Batch:
             token_ids=self.fed[rows],
             arriving=arriving,
             future=self.future_of(layer, group, positions),
+            repetition=self.repetition_of(group),
             kept_before=self.kept_before[rows],
             rotation=self.rotation,
             output_heads=None if self.output_heads is None else partial(self.output_heads, layer),

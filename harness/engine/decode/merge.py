@@ -13,7 +13,7 @@ from torch import Tensor
 
 from harness.engine.batch.batch import Batch
 from harness.engine.cache.slot_layer import MovedGroup, MovedRows
-from harness.engine.decode.dense_future import Future, FutureOfParts
+from harness.engine.decode.look_ahead import Future, FutureOfParts
 from harness.engine.requests import neighbours_by_policy
 
 Part = tuple[Batch, Sequence[int]]  # a batch, and the rows of it that go on, ascending

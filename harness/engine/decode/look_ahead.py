@@ -1,21 +1,28 @@
-"""The dense run of a prompt, recorded so that the oracle policy can look ahead.
+"""What is computed of prompts before the rows that need it: the oracle's future, and KVzip's repetition.
 
 `look_ahead` reads and decodes the prompts of all oracle rows densely. For each token, layer and KV head it records the
 attention that the token receives in all later passes; `CacheView.future` shows that to the policy.
+
+`repeated` lets the model repeat the prompts of KVzip's rows, densely and one prompt at a time, for all budgets of a
+prompt at once, and notes what every slot receives (policies.md 3.28); `CacheView.repetition` shows that.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from transformers import AttentionInterface, DynamicCache, PreTrainedModel
 
+from harness.engine.attention.attend import attend, capped
+from harness.engine.attention.mask import AttentionMask
 from harness.engine.batch.batch import Batch
 from harness.engine.batch.layer_pass import LayerPass
 from harness.engine.decode.logits import NextLogits
@@ -76,9 +83,13 @@ class DenseFutures:
     future: Mapping[int, Tensor] = field(default_factory=dict)  # by layer: (passes, prompts, H, T + new)
     seen: Sequence[Sequence[int]] = ()  # by prompt: tokens read after each recorded pass, ascending
     prompting: Prompting = field(default_factory=Prompting)
+    repetitions: Mapping[Hashable, Tensor] = field(default_factory=dict)  # by `repetition_key`
 
     def attach_to(self, batch: Batch) -> None:
-        """Let the oracle rows of a batch look ahead."""
+        """Let the oracle rows of a batch look ahead, and others see what their repeated prompts gave."""
+        batch.repetitions = [
+            self.repetitions[repetition_key(row)] if row.policy.repeats is not None else None for row in batch.rows
+        ]
         prompts = [self.number.get(_prompt(row, self.prompting), -1) for row in batch.rows]
         batch.future = FutureOfRows(self, prompts)
 
@@ -122,10 +133,11 @@ class FutureOfParts:
 
 
 def look_ahead(engine: Engine, rows: Sequence[Request], prompting: Prompting) -> DenseFutures:
-    """Read and decode every prompt of an oracle row densely, in the same chunks, and record it."""
+    """Read and decode every prompt of an oracle row densely, in the same chunks, and record it; repeat others."""
+    repetitions = repeated(engine.model, rows)
     oracles = {_prompt(row, prompting): row for row in rows if row.policy.hindsight}
     if not oracles:
-        return DenseFutures()
+        return DenseFutures(repetitions=repetitions)
     recorder = Recorder()
     dense = [replace(row, policy=replace(DENSE, rope=row.policy.rope), budget=0) for row in oracles.values()]
     batch = Batch(
@@ -142,7 +154,8 @@ def look_ahead(engine: Engine, rows: Sequence[Request], prompting: Prompting) ->
     for _ in engine.decode_batch(batch, range(len(dense)), logits).run(lambda tokens: None):
         pass
     number = {prompt: index for index, prompt in enumerate(oracles)}
-    return DenseFutures(number, recorder.future(), list(zip(*recorder.lengths, strict=True)), prompting)
+    seen = list(zip(*recorder.lengths, strict=True))
+    return DenseFutures(number, recorder.future(), seen, prompting, repetitions)
 
 
 def _prompt(row: Request, prompting: Prompting) -> Hashable:
@@ -153,3 +166,97 @@ def _prompt(row: Request, prompting: Prompting) -> Hashable:
 
 def _after(passes: Tensor) -> Tensor:
     return passes.sum(0) - passes.cumsum(0)
+
+
+# The repetition of prompts.
+
+
+NAME = "kvreplica_repetition"  # of the attention function of these passes
+QUERIES_PER_TILE = 128  # whose probabilities are in memory at one time
+
+
+class Repetition:
+    """The scores of one prompt: ``scores`` (L, H, T) fp32, filled piece by piece while it is repeated."""
+
+    def __init__(self, context: int, sinks: int) -> None:
+        self.context, self.sinks = context, sinks  # tokens
+        self.piece = range(0)  # that is being repeated
+        self.by_layer: dict[int, Tensor] = {}  # (H, T)
+
+    @property
+    def scores(self) -> Tensor:
+        """(L, H, T)."""
+        return torch.stack([self.by_layer[layer] for layer in sorted(self.by_layer)])
+
+    def note(self, layer: int, query: Tensor, keys: Tensor, scaling: float, softcap: float | None) -> None:
+        """Of a layer's queries (1, H·G, m, D) and all keys (1, H, T + m, D): each slot's largest probability."""
+        heads, own = keys.shape[1], query.shape[2]
+        start, stop = self.piece.start, self.piece.stop
+        shown = (keys[0, :, : min(self.sinks, start)], keys[0, :, start:stop], keys[0, :, self.context :])
+        seen = torch.cat(shown, 1).float().unsqueeze(1)  # (H, 1, n, D)
+        grouped = query[0].view(heads, -1, own, query.shape[-1]).float()
+        before = seen.shape[2] - own
+        index = torch.arange(own, device=query.device)
+        strongest = seen.new_zeros(heads, stop - start)
+        for first in range(0, own, QUERIES_PER_TILE):
+            tile = slice(first, first + QUERIES_PER_TILE)
+            logits = capped(grouped[:, :, tile] @ seen.transpose(-1, -2) * scaling, softcap)
+            logits[..., before:].masked_fill_(index > index[tile, None], -torch.inf)
+            given = logits.softmax(-1)[..., before - (stop - start) : before]
+            strongest = strongest.maximum(given.amax((1, 2)))
+        if layer not in self.by_layer:
+            self.by_layer[layer] = seen.new_zeros(heads, self.context)
+        self.by_layer[layer][:, start:stop] = strongest
+
+
+@torch.inference_mode()
+def repeated(model: PreTrainedModel, rows: Sequence[Request]) -> Mapping[Hashable, Tensor]:
+    """By `repetition_key`, the scores (L, H, T) of each prompt whose policy reads them."""
+    asked = {repetition_key(row): row for row in rows if row.policy.repeats is not None}
+    return {key: _repeated(model, row) for key, row in asked.items()}
+
+
+def repetition_key(row: Request) -> Hashable:
+    """Equal for rows whose prompts are repeated alike."""
+    return tuple(row.tokens), row.policy.repeats, row.repeat
+
+
+def _repeated(model: PreTrainedModel, row: Request) -> Tensor:
+    assert row.policy.repeats is not None
+    chunk, sinks = row.policy.repeats
+    found, cache = Repetition(len(row.tokens), sinks), DynamicCache()
+    decoder = model.get_decoder()
+    with _noting(model, found):
+        decoder(input_ids=_fed(row.tokens, model), past_key_values=cache, use_cache=True)
+        for found.piece, tokens in row.repeat.passes(row.tokens, chunk):
+            places = torch.arange(found.context, found.context + len(tokens), device=model.device)
+            decoder(input_ids=_fed(tokens, model), position_ids=places[None], past_key_values=cache, use_cache=True)
+            cache.crop(-len(tokens))
+    return found.scores
+
+
+def _fed(tokens: Sequence[int], model: PreTrainedModel) -> Tensor:
+    return torch.tensor([list(tokens)], device=model.device)
+
+
+@contextmanager
+def _noting(model: PreTrainedModel, found: Repetition) -> Iterator[None]:
+    """Within it the model attends causally to everything, and a piece that is being repeated is noted."""
+
+    def attend_and_note(
+        module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, scaling: float, **kwargs: Any
+    ) -> Any:
+        softcap = kwargs.get("softcap")
+        if found.piece:
+            found.note(module.layer_idx, query, key, scaling, softcap)
+        tokens = torch.ones(query.shape[0], query.shape[2], dtype=torch.bool, device=query.device)
+        slots = tokens.new_ones(len(tokens), 1, key.shape[2] - query.shape[2])
+        return attend(query, key, value, AttentionMask(tokens, slots, plain=True), scaling, softcap), None
+
+    AttentionInterface.register(NAME, attend_and_note)
+    before = model.config._attn_implementation
+    model.set_attn_implementation(NAME)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
