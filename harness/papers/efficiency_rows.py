@@ -60,6 +60,14 @@ def newest_rows(results: Path, item: str, scale: str = "") -> pd.DataFrame:
     )
 
 
+def nearest_costs(results: Path, scale: str, item: str) -> pd.DataFrame:
+    """The `newest_rows` of one item at a scale; of any scale where there are none of that one."""
+    try:
+        return newest_rows(results, item, scale)
+    except NotMeasuredError:
+        return newest_rows(results, item)
+
+
 def run_conditions(rows: pd.DataFrame) -> tuple[str, ...]:
     """Where and how the rows of one run came about, as sentences."""
     first = rows.iloc[0]

@@ -14,7 +14,7 @@ from harness.papers.efficiency_rows import (
     block_cost,
     by_round,
     largest,
-    newest_rows,
+    nearest_costs,
     regimes_text,
     rounds_of,
     rows_of_policy,
@@ -29,9 +29,9 @@ from harness.report.labels import ordered_policies
 FAIR = "Dense keeps everything; a policy is as good as the quality it keeps (see the score tables)."
 
 
-def throughput_table(paper: str, results: Path) -> MeasuredTable:
+def throughput_table(paper: str, results: Path, scale: str = "") -> MeasuredTable:
     """Prefill and decode tokens per second and cache memory of a paper's methods and of dense."""
-    rows = newest_rows(results, f"{paper}/throughput")
+    rows = nearest_costs(results, scale, f"{paper}/throughput")
     dense = rows_of_policy(rows, "dense")
     lines = [speed_line(name, rows_of_policy(rows, name), dense) for name in ordered_policies(rows["policy"])]
     first = rows.iloc[0]
@@ -50,9 +50,9 @@ def throughput_table(paper: str, results: Path) -> MeasuredTable:
     )  # fmt: skip
 
 
-def hashevict_table_1(results: Path) -> MeasuredTable:
+def hashevict_table_1(results: Path, scale: str = "") -> MeasuredTable:
     """Decode and prefill tokens per second by budget; FastGen by what it recovers of attention."""
-    rows = newest_rows(results, "hashevict/table_1")
+    rows = nearest_costs(results, scale, "hashevict/table_1")
     dense = rows_of_policy(rows, "dense")
     lines: list[tuple[Value, ...]] = []
     for share in dict.fromkeys(rows["budget"]):
@@ -73,9 +73,9 @@ def hashevict_table_1(results: Path) -> MeasuredTable:
     )
 
 
-def kvec_table_8(results: Path) -> MeasuredTable:
+def kvec_table_8(results: Path, scale: str = "") -> MeasuredTable:
     """Memory, prefill, decode and total speed of SnapKV and K-VEC."""
-    rows = newest_rows(results, "kvec/table_9")
+    rows = nearest_costs(results, scale, "kvec/table_9")
     tokens = largest(rows, "prompt_tokens")
     rows = rows[rows["prompt_tokens"] == tokens]
     longest = int(rows["new_tokens"].max())
@@ -98,9 +98,9 @@ def kvec_table_8(results: Path) -> MeasuredTable:
     )
 
 
-def kvec_table_9(results: Path) -> MeasuredTable:
+def kvec_table_9(results: Path, scale: str = "") -> MeasuredTable:
     """Seconds over input and output length, SnapKV / K-VEC / dense."""
-    rows = newest_rows(results, "kvec/table_9")
+    rows = nearest_costs(results, scale, "kvec/table_9")
     names = [name for name in ordered_policies(rows["policy"]) if name != "dense"] + ["dense"]
     outputs = sorted(set(rows["new_tokens"]) - {0})
     lines: list[tuple[Value, ...]] = []
@@ -130,9 +130,9 @@ PRINTED_COMPLEXITY = {
 }
 
 
-def keydiff_table_4(results: Path) -> MeasuredTable:
+def keydiff_table_4(results: Path, scale: str = "") -> MeasuredTable:
     """What scoring adds to one block, counted and timed, and how it grows with N and B."""
-    rows = newest_rows(results, "keydiff/table_4")
+    rows = nearest_costs(results, scale, "keydiff/table_4")
     shape = measured_widths(rows)
     sizes = sorted(set(zip(rows["budget_slots"], rows["block_size"], strict=True)), key=lambda each: (each[1], each[0]))
     (slots, block), *larger = sizes
@@ -179,9 +179,9 @@ def keydiff_table_4(results: Path) -> MeasuredTable:
 BASE = "h2o/keydiff"
 
 
-def caote_table_6(results: Path) -> MeasuredTable:
+def caote_table_6(results: Path, scale: str = "") -> MeasuredTable:
     """What CAOTE adds to reading a prompt: by the paper's formulas, counted, and in time."""
-    rows = newest_rows(results, "caote/table_6")
+    rows = nearest_costs(results, scale, "caote/table_6")
     lengths = sorted(set(rows["prompt_tokens"]))
     lines = [line for tokens in lengths for line in _overhead_lines(rows, tokens, "prompt", flop_formulas.prefill_flop)]
     return MeasuredTable(
@@ -198,9 +198,9 @@ def caote_table_6(results: Path) -> MeasuredTable:
     )
 
 
-def caote_table_7(results: Path) -> MeasuredTable:
+def caote_table_7(results: Path, scale: str = "") -> MeasuredTable:
     """What CAOTE adds to one generated token: by the paper's formulas, counted, and in time."""
-    rows = newest_rows(results, "caote/table_7")
+    rows = nearest_costs(results, scale, "caote/table_7")
     lines = [
         line
         for slots in sorted(set(rows["prompt_tokens"]))

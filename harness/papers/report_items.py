@@ -114,7 +114,7 @@ def _paper_item(paper: str, line: Mapping[str, str], tables: PaperTables, data: 
 def _tables_or_reason(paper: str, name: str, data: ReportData) -> tuple[Sequence[MeasuredTable], str]:
     """The tables of our own measurements for an item, and the reason where they cannot be made."""
     try:
-        return measured_tables_of(paper, name, data.rows, data.results), ""
+        return measured_tables_of(paper, name, data.rows, data.results, data.scale), ""
     except NotMeasuredError as nothing:
         return (), str(nothing)
 
@@ -146,7 +146,7 @@ def _formulas(file: str) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
 
 OURS_PAGE = "ours"
 SPEED_ITEM = "Speed and memory"  # of a paper's methods on our machine, beyond what it prints
-_EFFICIENCY_TABLES: Mapping[tuple[str, str], Callable[[Path], MeasuredTable]] = {
+_EFFICIENCY_TABLES: Mapping[tuple[str, str], Callable[[Path, str], MeasuredTable]] = {
     ("keydiff", "Table 4"): efficiency_tables.keydiff_table_4,
     ("caote", "Table 6"): efficiency_tables.caote_table_6,
     ("caote", "Table 7"): efficiency_tables.caote_table_7,
@@ -169,13 +169,16 @@ def extra_items(paper: str) -> tuple[str, ...]:
     return tuple(_OUR_TABLES) if paper == OURS_PAGE else (SPEED_ITEM,)
 
 
-def measured_tables_of(paper: str, item: str, rows: pd.DataFrame, results: Path) -> list[MeasuredTable]:
+def measured_tables_of(
+    paper: str, item: str, rows: pd.DataFrame, results: Path, scale: str = ""
+) -> list[MeasuredTable]:
     """The tables of one item; empty where we measure nothing of our own for it.
 
-    ``rows``: of `harness.store.loading.load_rows`. ``results``: the folder with ``efficiency/``. Raises
+    ``rows``: of `harness.store.loading.load_rows`. ``results``: the folder with ``efficiency/``, of which runs at this
+    ``scale`` come first. Raises
     `harness.papers.measured_tables.NotMeasuredError` where nothing is stored to make them of.
     """
     if paper == OURS_PAGE:
         return list(_OUR_TABLES[item](rows))
     made = _EFFICIENCY_TABLES.get((paper, item))
-    return [made(results)] if made else []
+    return [made(results, scale)] if made else []

@@ -61,7 +61,14 @@ class Dump(Survivors):
             self.inputs.append((work.query[0], work.keys[0], work.values[0]))
 
 
-@pytest.mark.parametrize("name", [n for n in able(ONE_SHOT) if not ALL[n].hindsight and ALL[n].rope == "absolute"])
+FROM_ONE_PREFILL = [
+    name
+    for name in able(ONE_SHOT)
+    if not ALL[name].hindsight and ALL[name].rope == "absolute" and ALL[name].repeats is None
+]
+
+
+@pytest.mark.parametrize("name", FROM_ONE_PREFILL)
 def test_one_dense_prefill_serves_all_one_shot_policies(name):
     """policies.md T-12: caches compressed from a dumped dense prefill are those compressed inside the forward."""
     dump, model = Dump(), tiny_model("llama")
@@ -138,7 +145,7 @@ def readers_of(what: str) -> list[str]:
     """Policies whose scores depend on queries or on keys."""
     blind = ("window", "sink", "random")
     blind += ("lagkv",)  # of the newest tokens, which it always keeps
-    blind += ("l2", "keydiff", "cur", "hashevict/released-code") if what == "queries" else ("hashevict",)
+    blind += ("l2", "keydiff", "cur", "qfilters", "hashevict/released-code") if what == "queries" else ("hashevict",)
     return [name for name in ON_ONE_LAYER if not name.startswith(blind)]
 
 
