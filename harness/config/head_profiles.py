@@ -79,7 +79,8 @@ def _with_numbers(spec: Any, model: ModelSpec, key: str) -> Any:
         if not isinstance(path, str):
             continue
         profile = read(path, setting)
-        if profile.fingerprint != identity(model) and not spec.get("transfer"):
+        belongs = profile.fingerprint == identity(model) or (is_absent(model) and profile.model == model.name)
+        if not belongs and not spec.get("transfer"):
             raise CellError(
                 f"{file.the} {path} {file.was} measured on {profile.model or 'a model that it does not name'}, not on "
                 f"this {model.name}: make one with 'python -m harness profile model={model.name} kind={file.kind} "
@@ -98,6 +99,11 @@ def identity(model: ModelSpec) -> dict[str, str]:
         return {"hub": model.path, "revision": model.revision or "main"}
     files = (file for file in folder.iterdir() if file.suffix in WEIGHTS or file.name == "config.json")
     return {"content": fingerprint.hash_files(tuple(files))}
+
+
+def is_absent(model: ModelSpec) -> bool:
+    """Whether a model that has a command of its own to fetch it is not here yet: what is missing is said by others."""
+    return model.fetch is not None and model.folder is None and model.gguf is None
 
 
 def read(path: str, setting: str = "profile") -> HeadProfile:

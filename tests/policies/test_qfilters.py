@@ -88,6 +88,17 @@ def test_filters_are_read_for_their_own_model(tmp_path):
     assert with_profile({"scorer": {**scorer, "transfer": True}}, other)["scorer"]["filters"]
 
 
+def test_filters_of_a_model_that_is_not_fetched_yet_are_no_mistake(tmp_path):
+    """What is missing are the weights, which is said where they are loaded."""
+    absent = ModelSpec(
+        "smollm2-135m", str(tmp_path / "models/none"), fetch="python -m scripts.fetch_model smollm2-135m"
+    )
+    scorer = {"name": "qfilters", "filters": "bundled/smollm2-135m-q"}
+    assert len(with_profile({"scorer": scorer}, absent)["scorer"]["filters"]) == 30
+    with pytest.raises(CellError, match="were measured on smollm2-135m, not on this other"):
+        with_profile({"scorer": scorer}, replace(absent, name="other"))
+
+
 @pytest.mark.parametrize("numbers", [[], [float("nan")], [1.0, 2.0]])
 def test_a_file_that_holds_no_filters_is_refused(tmp_path, numbers):
     file = tmp_path / "mine.json"
