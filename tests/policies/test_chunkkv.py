@@ -136,7 +136,8 @@ def test_a_base_is_built_by_its_name():
 
 @pytest.mark.parametrize("name", SCORERS)
 def test_every_scorer_may_be_a_base(name):
-    assert build({"scorer": {"name": "chunkkv", "base": name}}).scorer.base == SCORERS[name]()
+    once = {"prompt": "after_prompt", "decode": "never"}  # in which every scorer works
+    assert build({"scorer": {"name": "chunkkv", "base": name}, "schedule": once}).scorer.base == SCORERS[name]()
 
 
 @pytest.mark.parametrize(("base", "sentence"), [
