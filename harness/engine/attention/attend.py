@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -13,8 +15,22 @@ from torch import Tensor
 from harness.engine.attention.mask import AttentionMask
 from policies.view import AttentionRows
 
+if TYPE_CHECKING:  # a sweep is planned without transformers' models
+    from transformers import PreTrainedModel
+
 ROWS_PER_TILE = 64  # at most so many query rows have their probabilities in memory at one time
 NUMBERS_PER_TILE = 2**19  # on a CPU: a tile of so many fp32 numbers stays in the processor's cache
+
+
+@contextmanager
+def attending_by(model: PreTrainedModel, name: str) -> Iterator[None]:
+    """Within it the model attends through the function registered as ``name``; afterwards it is as it was."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation(name)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
 
 
 def _grouped(query: Tensor, heads: int) -> Tensor:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface, PreTrainedModel
 
+from harness.engine.attention.attend import attending_by
 from harness.engine.batch.batch import Batch
 from harness.engine.batch.group import Group, Selection, select
 from harness.engine.batch.layer_batch import LayerBatch
@@ -62,12 +63,8 @@ AttentionInterface.register(NAME, slot_attention)
 @contextmanager
 def slots_enabled(model: PreTrainedModel) -> Iterator[None]:
     """Within this block the model attends through `slot_attention`; afterwards it is as it was."""
-    before = model.config._attn_implementation
-    model.set_attn_implementation(NAME)
-    try:
+    with attending_by(model, NAME):
         yield
-    finally:
-        model.set_attn_implementation(before)
 
 
 def attend_and_evict(

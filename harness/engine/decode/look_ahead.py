@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import AttentionInterface, DynamicCache, PreTrainedModel
 
-from harness.engine.attention.attend import attend, capped
+from harness.engine.attention.attend import attend, attending_by, capped
 from harness.engine.attention.mask import AttentionMask
 from harness.engine.batch.batch import Batch
 from harness.engine.batch.layer_pass import LayerPass
@@ -254,9 +254,5 @@ def _noting(model: PreTrainedModel, found: Repetition) -> Iterator[None]:
         return attend(query, key, value, AttentionMask(tokens, slots, plain=True), scaling, softcap), None
 
     AttentionInterface.register(NAME, attend_and_note)
-    before = model.config._attn_implementation
-    model.set_attn_implementation(NAME)
-    try:
+    with attending_by(model, NAME):
         yield
-    finally:
-        model.set_attn_implementation(before)
