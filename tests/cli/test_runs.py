@@ -42,6 +42,15 @@ def test_one_cell_gives_rows_a_table_and_a_page(harness, tmp_path):
     assert "caote_snapkv" in page
 
 
+def test_overrides_may_stand_before_and_behind_options(monkeypatch, tmp_path, capfd):
+    words = ["policy=sink", "--config-dir", str(tmp_path), "budget=48", "--cfg", "job", "seed=7"]
+    monkeypatch.setattr(sys, "argv", ["harness", *words])
+    main.main()
+    printed = capfd.readouterr().out
+    assert "budget: 48" in printed
+    assert "seed: 7" in printed
+
+
 def test_a_frame_shows_what_a_row_cost_in_numbers(harness, tmp_path):
     """The budget as a number, nothing where there is none, and no time that is only the mean of a batch."""
     harness("-m", "policy=dense,keydiff", "budget=25%", *SMALL)
