@@ -2,7 +2,8 @@
 
 A call goes through these steps:
 
-1. `plan_sharing` groups the rows into batches; rows with the same prompt share its passes while they are dense.
+1. `plan_sharing` groups the rows into batches; rows with the same prompt share its passes while they are dense, and
+   all of them where only what follows differs.
 2. `_read` feeds the prompts chunk by chunk (`_read_chunk`). Each pass calls the model once (`_compute`); its attention
    function, `harness.engine.batch.evict`, attends over the slots and evicts layer by layer.
 3. `decode_batch` generates or feeds continuations, one token per row and pass.
@@ -27,7 +28,13 @@ from harness.engine.batch.evict import NAME as SLOT_ATTENTION
 from harness.engine.batch.evict import slots_enabled
 from harness.engine.batch.feed import Feed, Watcher
 from harness.engine.batch.group import Phase
-from harness.engine.batch.prefix_sharing import PrefixBatch, PrefixGroup, SharingPlan, plan_sharing
+from harness.engine.batch.prefix_sharing import (
+    PrefixBatch,
+    PrefixGroup,
+    SharingPlan,
+    plan_sharing,
+    readers_of_prompts,
+)
 from harness.engine.batch.simulated_blocks import Follower
 from harness.engine.batch.token_filter import filter_prompts
 from harness.engine.cuda_graphs import CudaGraphRunner
@@ -41,6 +48,7 @@ from harness.engine.decode.decode_batch import (
 )
 from harness.engine.decode.logits import LogitsCollector, NextLogits, TokenLosses
 from harness.engine.decode.look_ahead import DenseFutures, look_ahead
+from harness.engine.decode.merge import fork_batch
 from harness.engine.requests import (
     SIMULATED,
     EngineError,
@@ -65,8 +73,9 @@ class Engine:
     """Runs rows through one transformers model, which stays unchanged.
 
     Rows with the same prompt share the passes in which all of them are dense (`harness.engine.batch.prefix_sharing`),
-    unless there are watchers or ``share_prompts`` is false. Repeated passes are recorded and replayed by ``graphs``, if
-    given (`harness.engine.cuda_graphs`). Neither changes results.
+    and rows that differ only in what follows the prompt share all of it, evictions included, unless there are watchers
+    or ``share_prompts`` is false. Repeated passes are recorded and replayed by ``graphs``, if given
+    (`harness.engine.cuda_graphs`). Neither changes results.
     """
 
     def __init__(
@@ -122,8 +131,8 @@ class Engine:
         with slots_enabled(self.model):
             for start, stop in itertools.pairwise([0, *itertools.accumulate(waves or [len(rows)])]):
                 wave = [each.row for each in filtered[start:stop]]
-                for indices, batch, collector in self._read(wave, prompting, observe, NextLogits.of):
-                    logits = self.read_questions(batch, collector.logits, observe)
+                for indices, batch, logits in self._read_once(wave, prompting, observe):
+                    logits = self.read_questions(batch, logits, observe)
                     decoding = self.decode_batch(batch, [start + index for index in indices], logits)
                     outcomes |= dict(batching.add(decoding, is_last=stop == len(rows)))
             outcomes |= dict(batching.drain())
@@ -232,6 +241,24 @@ class Engine:
             yield indices, batch, collector
         for group in plan.prefix_groups:
             yield from self._read_prefix_group(group, rows, prompting, futures, observe, new_collector)
+
+    def _read_once(
+        self, rows: Sequence[Request], prompting: Prompting, observe: Observer
+    ) -> Iterator[tuple[Sequence[int], Batch, Tensor]]:
+        """As `_read`, with the logits (R, vocabulary) that follow the prompts. Rows that differ only in what follows
+        the prompt go through it as one row."""
+        readers = readers_of_prompts(rows) if self.share_prompts else [[index] for index in range(len(rows))]
+        first = [rows[own[0]] for own in readers]
+        for indices, batch, collector in self._read(first, prompting, observe, NextLogits.of):
+            own = [readers[index] for index in indices]
+            if all(len(each) == 1 for each in own):
+                yield [index for (index,) in own], batch, collector.logits
+                continue
+            pairs = [(row, index) for row, each in enumerate(own) for index in each]
+            forked, order = fork_batch(batch, [[rows[index] for index in each] for each in own])
+            pairs = [pairs[number] for number in order]
+            observe(sum(len(rows[index].tokens) for each in own for index in each[1:]))
+            yield [index for _, index in pairs], forked, collector.logits[[row for row, _ in pairs]]
 
     def _read_prefix_group(
         self, group: PrefixGroup, rows: Sequence[Request], prompting: Prompting, futures: DenseFutures,

@@ -19,7 +19,7 @@ import torch
 
 from harness.config.budget import published_estimates, published_length
 from harness.config.model import DTYPES, ModelSpec
-from harness.engine.batch.prefix_sharing import plan_sharing
+from harness.engine.batch.prefix_sharing import plan_sharing, readers_of_prompts
 from harness.engine.requests import Prompting, Request
 from harness.errors import UserError
 from harness.runner.memory import linear_parameters
@@ -58,6 +58,10 @@ def estimate_work(rows: Iterable[tuple[Request, Prompting]]) -> WorkEstimate:
 
 
 def _of_regime(rows: Sequence[Request], prompting: Prompting) -> WorkEstimate:
+    alone = WorkEstimate(len(rows), sum(row.prompt_tokens for row in rows), alone=sum(row.total_tokens for row in rows))
+    readers = readers_of_prompts(rows)
+    later = sum(rows[index].total_tokens - len(rows[index].tokens) for own in readers for index in own[1:])
+    rows = [rows[own[0]] for own in readers]
     plan = plan_sharing(rows, prompting)
     chunks = [row.chunks(prompting) for row in rows]
     passes = [len(each) + row.total_tokens - len(row.tokens) for each, row in zip(chunks, rows, strict=True)]
@@ -71,8 +75,7 @@ def _of_regime(rows: Sequence[Request], prompting: Prompting) -> WorkEstimate:
         for branch in group.branches:
             fed += sum(rows[index].total_tokens - chunks[index][branch.after][1] for index in branch.rows)
             taken += max(passes[index] for index in branch.rows) - branch.after - 1
-    alone = sum(row.total_tokens for row in rows)
-    return WorkEstimate(len(rows), sum(row.prompt_tokens for row in rows), alone, fed, taken)
+    return alone + WorkEstimate(shared=fed + later, passes=taken)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from presets import alike_groups, evicting_in, policy
+from presets import evicting_in, policy
 from survivors import Survivors
 from tiny import generated_by_transformers, prompt, tiny_model
 from transformers import DynamicCache
@@ -111,8 +111,6 @@ def test_budgets_hold_while_the_question_is_fed(model, feed):
     names = evicting_in(feed, BUDGET)
     rows = [asked(name, question) for name in names for question in (QUESTION, OTHER)]
     together = dict(zip(map(id, rows), Engine(model).generate(rows, feed), strict=True))
-    for group in alike_groups(names):
-        assert group
     for row in rows:
         (alone,) = Engine(model).generate([row], feed)
         outcome = together[id(row)]
@@ -123,14 +121,56 @@ def test_budgets_hold_while_the_question_is_fed(model, feed):
             assert outcome.ledger.slots_kept_max == BUDGET + grown, row.policy.name
 
 
-def test_questions_about_one_context_share_its_reading(model):
+def rows_per_pass(monkeypatch, model, rows, feed, follow=False) -> tuple[list[int], int, list]:
+    """How many rows each pass computed, the tokens that were reported as fed, and the outcomes."""
+    computed: list[int] = []
     fed: list[int] = []
+    compute = Engine._compute
+
+    def counted(engine, batch, logits_to_keep):
+        computed.append(len(batch.rows))
+        return compute(engine, batch, logits_to_keep)
+
+    monkeypatch.setattr(Engine, "_compute", counted)
+    engine = Engine(model)
+    outcomes = (engine.follow if follow else engine.generate)(rows, feed, fed.append)
+    return computed, sum(fed), outcomes
+
+
+def test_questions_about_one_context_share_its_reading_and_its_compression(model, monkeypatch):
     rows = [asked("keydiff", question) for question in (QUESTION, OTHER)]
-    Engine(model).generate(rows, Prompting("blocked", 16, "context"), fed.append)
-    shared = 80  # five blocks of 16, the fifth of which evicts; counted once for each row that reads them
-    later = 2 * (len(CONTEXT) - shared) + len(QUESTION) + len(OTHER) + 2 * (NEW - 1)
-    assert sum(fed) == 2 * shared + later
-    assert fed[:5] == [32] * 5
+    computed, fed, _ = rows_per_pass(monkeypatch, model, rows, Prompting("blocked", 16, "context"))
+    assert computed[:7] == [1] * 7, "seven blocks, the last three of which evict"
+    assert computed[7:] == [2] * (1 + NEW - 1)
+    assert fed == 2 * len(CONTEXT) + len(QUESTION) + len(OTHER) + 2 * (NEW - 1), "each row has read its prompt"
+
+
+@pytest.mark.parametrize("name", ["h2o", "ada_snapkv/kvpress", "random"])
+def test_choices_share_their_whole_prompt(model, monkeypatch, name):
+    """Continuations of one prompt are likely as they are apart; the longest decides how much room there is."""
+    choices = [prompt(number, seed=number) for number in (2, 7, 4)]
+    rows = [Request(CONTEXT, policy(name), BUDGET, continuation=choice) for choice in choices]
+    feed = Prompting("one_shot")
+    computed, _, together = rows_per_pass(monkeypatch, model, rows, feed, follow=True)
+    assert computed[0] == 1
+    assert computed[1] == 3
+    for row, outcome in zip(rows, together, strict=True):
+        (alone,) = Engine(model).follow([row], feed)
+        assert outcome.nll == pytest.approx(alone.nll, rel=1e-5)  # fp32: the same sums in other batches
+        assert (outcome.greedy, outcome.ledger) == (alone.greedy, alone.ledger)
+
+
+def test_drawn_answers_share_their_prompt_and_the_oracle_does_not(model, monkeypatch):
+    """The oracle keeps what its own answer needs, so it reads the prompt for each."""
+    feed = Prompting("blocked", 16)
+    for name, expected in (("snapkv", 1), ("oracle", 3)):
+        rows = [Request(CONTEXT, policy(name), BUDGET, NEW, temperature=1.0, seed=seed) for seed in range(3)]
+        with monkeypatch.context() as patch:
+            computed, _, together = rows_per_pass(patch, model, rows, feed)
+        assert computed[-NEW - 1] == expected, "the last block"
+        alone = [Engine(model).generate([row], feed)[0] for row in rows]
+        assert [each.tokens for each in together] == [each.tokens for each in alone]
+        assert [each.ledger for each in together] == [each.ledger for each in alone]
 
 
 def test_simulated_blocks_know_no_later_question():

@@ -44,6 +44,14 @@ def test_shared_work_reads_a_prompt_once_up_to_the_first_eviction():
     assert found.passes == 5 + 2  # five dense ones, and those of the fourth and fifth block without the others
 
 
+def test_questions_about_one_context_read_and_compress_it_once():
+    sink = build({"name": "sink", "scorer": "recency"})
+    rows = [Request(list(range(100)), sink, 40, 5, question=list(range(number))) for number in (3, 8)]
+    found = estimate_work((row, Prompting("blocked", 20, "context")) for row in rows)
+    assert (found.rows, found.prompt, found.alone) == (2, 211, 221)
+    assert found.shared == 100 + (3 + 5) + (8 + 5)
+
+
 def test_time_is_that_of_passes_and_tokens_at_the_pace_that_was_measured():
     pace = Pace(begin=10.0, per_pass=0.01, per_token=1e-4, gflops=50.0, conditions="made up")
     done = WorkEstimate(passes=100, shared=1000)

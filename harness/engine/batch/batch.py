@@ -306,3 +306,7 @@ class Batch:
         """End the pass, after all layers have evicted: note how many slots are filled now."""
         self.counts = list(self.targets)
         self.statistics.close_step()
+
+    def release(self) -> None:
+        """Give back the slots, when all rows have moved to another batch. This one must not be used any more."""
+        self.storage, self.cache = KVStorage(0), SlotCache(layers=[])

@@ -6,6 +6,9 @@ evicts after attention changes nothing that the layers above it see in that pass
 
 `plan_sharing` decides before anything is computed which rows share how much. During the run a `Fork` copies, layer by
 layer, what survives in the rows that leave the prefix, into a `Batch` of their own.
+
+Rows that differ only in what follows the prompt (questions about one context, the choices of a question, drawn answers)
+share all of it, evictions included: `readers_of_prompts` finds them, and one of them is read for all.
 """
 
 from __future__ import annotations
@@ -84,6 +87,18 @@ def last_shared_pass(row: Request, prompting: Prompting) -> int | None:
         return last
     start, stop = plan[evicting]
     return evicting - 1 if policy.schedule.evict_first and evicting and stop - start == 1 else evicting
+
+
+def readers_of_prompts(rows: Sequence[Request]) -> list[list[int]]:
+    """Rows that hold the same at the end of their prompts, the one with most tokens first.
+
+    The oracle looks at what follows the prompt, so that its rows are read each on its own.
+    """
+    readers: dict[Any, list[int]] = defaultdict(list)
+    for index, row in enumerate(rows):
+        own = index if row.policy.hindsight else None
+        readers[tuple(row.tokens), row.policy, row.budget, row.repeat, own].append(index)
+    return [sorted(each, key=lambda index: -rows[index].total_tokens) for each in readers.values()]
 
 
 def plan_sharing(rows: Sequence[Request], prompting: Prompting) -> SharingPlan:

@@ -1,7 +1,8 @@
-"""Merge and compact batches: rows of one or several batches, after their prompts, as one new batch.
+"""Merge, compact and fork batches: rows of one or several batches, after their prompts, as one new batch.
 
-One batch without its finished rows is a compaction; two batches that go on together are a merge. Each row keeps its
-slots, its policy's state and its counts.
+One batch without its finished rows is a compaction; two batches that go on together are a merge; a batch whose rows go
+on several times, each with a question or an answer of its own, is a fork. Each row keeps its slots, its policy's state
+and its counts.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from torch import Tensor
 from harness.engine.batch.batch import Batch
 from harness.engine.cache.slot_layer import MovedGroup, MovedRows
 from harness.engine.decode.look_ahead import Future, FutureOfParts
-from harness.engine.requests import neighbours_by_policy
+from harness.engine.requests import Request, neighbours_by_policy
 
-Part = tuple[Batch, Sequence[int]]  # a batch, and the rows of it that go on, ascending
+Part = tuple[Batch, Sequence[int]]  # a batch, and the rows of it that go on, ascending; a fork repeats some
 
 
 def merge_key(batch: Batch) -> Hashable:
@@ -29,13 +30,26 @@ def merge_batches(*parts: Part) -> tuple[Batch, list[int]]:
     """These rows, of batches of one `merge_key` and after their prompts, as one batch that continues each of them.
 
     Equal policies become neighbours, so rows may change their order: the second result says, for each row of the new
-    batch, which one it was, counted over all parts one after the other.
+    batch, which one it was, counted over all parts one after the other. The parts are released.
     """
+    return _merged(parts, [batch.rows[row] for batch, rows in parts for row in rows])
+
+
+def fork_batch(batch: Batch, readers: Sequence[Sequence[Request]]) -> tuple[Batch, list[int]]:
+    """A batch after its prompts, in which each row goes on once for each of its ``readers``.
+
+    Readers have their row's prompt, policy and budget, and no more tokens than it; what follows the prompt is theirs.
+    The second result is as in `merge_batches`, counted over the readers one row after the other. ``batch`` is released.
+    """
+    rows = [row for row, own in enumerate(readers) for _ in own]
+    return _merged([(batch, rows)], [reader for own in readers for reader in own])
+
+
+def _merged(parts: Sequence[Part], members: Sequence[Request]) -> tuple[Batch, list[int]]:
     first = parts[0][0]
     origins = [(part, row) for part, (_, rows) in enumerate(parts) for row in rows]
-    order = neighbours_by_policy([parts[part][0].rows[row] for part, row in origins])
-    origins = [origins[number] for number in order]
-    members = [parts[part][0].rows[row] for part, row in origins]
+    order = neighbours_by_policy(members)
+    origins, members = [origins[number] for number in order], [members[number] for number in order]
     chunks = [parts[part][0].chunks[row] for part, row in origins]
     merged = Batch(members, first.prompting, first.layers, first.device, chunks, ragged=not first.uniform)
     merged.counts = [parts[part][0].counts[row] for part, row in origins]
@@ -57,6 +71,8 @@ def merge_batches(*parts: Part) -> tuple[Batch, list[int]]:
         moved = [MovedRows(batch.cache.layers[number], *move) for (batch, _), move in zip(parts, moves, strict=True)]
         layer.merge_from(moved, len(origins), merged.fill)
     merged.statistics.merge_from([batch.statistics for batch, _ in parts], origins)
+    for batch, _ in parts:
+        batch.release()
     return merged, order
 
 
