@@ -101,7 +101,7 @@ def _compose_with_hydra(words: Sequence[str], use: Callable[[Sequence[DictConfig
     from harness.config.experiments import CONF
     from hydra_plugins.kvreplica_launcher import SweepLauncher
 
-    sys.argv[1:] = _overrides_first(words)  # where Hydra reads them
+    sys.argv[1:] = words  # where Hydra reads them
     Plugins.instance().register(SweepLauncher)  # Hydra finds it by itself only where this folder is on sys.path
     jobs: list[DictConfig] = []
     composed = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(jobs.append)
@@ -109,22 +109,14 @@ def _compose_with_hydra(words: Sequence[str], use: Callable[[Sequence[DictConfig
         composed()
         return
     from harness.config.compose import composing_errors  # imports torch, for which a shell would wait
-    from harness.config.foreign_code import refuse_foreign_code
+    from harness.config.foreign_code import overrides_first, refuse_foreign_code
 
     refuse_foreign_code(words)
+    sys.argv[1:] = overrides_first(words)
     with composing_errors():
         composed()
     if jobs:
         use(jobs)
-
-
-def _overrides_first(words: Sequence[str]) -> list[str]:
-    """Hydra reads no override behind an option that is itself behind an override; a user may mix them."""
-    from hydra._internal.utils import get_args_parser
-
-    _, unread = get_args_parser().parse_known_args(list(words))
-    overrides = [word for word in unread if not word.startswith("-")]
-    return [*overrides, *(word for word in words if word not in overrides)]
 
 
 def _is_misspelled(word: str) -> bool:

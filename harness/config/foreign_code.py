@@ -85,8 +85,14 @@ def check_trusted(config: DictConfig, overrides: Sequence[str]) -> None:
         )
 
 
+def overrides_first(words: Sequence[str]) -> list[str]:
+    """The words with all overrides before the options. Hydra reads none behind an option that follows one."""
+    _, overrides = _split(words)
+    return [*overrides, *(word for word in words if word not in overrides)]
+
+
 def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The folder that ``--config-dir`` names, however it is abbreviated, and the overrides: as Hydra reads them."""
+    """The folder that ``--config-dir`` names, however it is abbreviated, and the overrides in their order."""
     given, behind_flags = get_args_parser().parse_known_args(list(words))
     if given.config_path or given.config_name:
         raise UserError(

@@ -43,7 +43,7 @@ def test_one_cell_gives_rows_a_table_and_a_page(harness, tmp_path):
 
 
 def test_overrides_may_stand_before_and_behind_options(monkeypatch, tmp_path, capfd):
-    words = ["policy=sink", "--config-dir", str(tmp_path), "budget=48", "--cfg", "job", "seed=7"]
+    words = ["policy=sink", "seed=3", "--config-dir", str(tmp_path), "budget=48", "--cfg", "job", "seed=7"]
     monkeypatch.setattr(sys, "argv", ["harness", *words])
     main.main()
     printed = capfd.readouterr().out
