@@ -43,6 +43,10 @@ class Attention(Protocol):
         """
         ...
 
+    def probabilities_from(self, queries: Tensor, asked: Tensor) -> Tensor:
+        """(R, H, G, w, N): as ``received_from`` before the sum over queries. Ask for a few queries at a time."""
+        ...
+
     def received_within(self, distance: Tensor) -> Tensor:
         """(R, H, N): as ``received("all")``, but only from queries less than ``distance`` (R, 1, 1) tokens away."""
         ...

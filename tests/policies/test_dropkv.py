@@ -14,16 +14,16 @@ from policies.dropkv import DropKV
 
 
 class Rows:
-    """Attention of a window of queries over the slots: (w, N) probabilities, one head."""
+    """Attention of a window of queries over the slots: (w, N) probabilities, one head; zero for a missing query."""
 
     def __init__(self, rows: list[list[float]]) -> None:
         self.rows = torch.tensor(rows)
         self.asked_for: list[int] = []
 
-    def received_from(self, queries: torch.Tensor, asked: torch.Tensor) -> torch.Tensor:
-        (place,) = asked.flatten().tolist()
-        self.asked_for.append(place)
-        return torch.zeros(1, 1, 1, self.rows.shape[1]) if place < 0 else self.rows[place].view(1, 1, 1, -1)
+    def probabilities_from(self, queries: torch.Tensor, asked: torch.Tensor) -> torch.Tensor:
+        places = asked.flatten()
+        self.asked_for += places.tolist()
+        return (self.rows[places] * (places >= 0).unsqueeze(-1)).view(1, 1, 1, len(places), -1)
 
 
 def shown(rows: list[list[float]], values: list[list[float]], asked: list[int]):
@@ -64,6 +64,15 @@ def test_a_window_that_is_not_full_yet_counts_what_it_has():
     made = shown([[0.5, 0.5]], [[1.0, 0.0], [0.0, 1.0]], [-1, -1, 0])
     assert DropKV(3, 1).score(made).flatten().tolist() == pytest.approx([0.5, 0.5], rel=1e-4)
     assert made.attention.asked_for == [-1, -1, 0]
+
+
+def test_a_slot_with_nearly_all_attention_keeps_its_digits():
+    """There |o - v| is a millionth of |v|, and p / (1 - p) a million: fp32 would lose the first and blow it up."""
+    rest = 1e-6
+    rows, values = [[1 - rest, rest]], [[3.0, 4.0], [-4.0, 3.0]]
+    found = DropKV(1, 1, 1e-12).score(shown(rows, values, [0]))[0, 0, 0]
+    kept = torch.tensor(rows)[0, 0]  # as fp32 has it
+    assert found.item() == pytest.approx(50 * (kept**2).item(), rel=0.1)  # without slot 0 the output is v_1
 
 
 @pytest.mark.parametrize(

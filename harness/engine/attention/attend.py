@@ -161,6 +161,21 @@ def column_sums(
     return total
 
 
+def probabilities(
+    query: Tensor, keys: Tensor, mask: AttentionMask, scaling: float, softcap: float | None = None
+) -> Tensor:
+    """What each query row gives to each slot: (R, H, G, m, N) fp32, zero for rows that are padding.
+
+    For a few rows at a time: unlike sums, all of it is in memory. Shapes as in `attend`.
+    """
+    count, heads, slots, _ = keys.shape
+    query_heads, chunk = query.shape[1:3]
+    found = keys.new_zeros(count, heads, query_heads // heads, chunk, slots, dtype=torch.float32)
+    for rows, tile, weights in _probabilities(query, keys, mask, "all", scaling, softcap):
+        found[rows, :, :, tile, : weights.shape[-1]] = weights
+    return found if mask.plain else found.mul_(mask.valid[:, None, None, :, None])
+
+
 def strongest_head(
     query: Tensor,
     keys: Tensor,

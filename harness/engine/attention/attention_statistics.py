@@ -8,7 +8,7 @@ from functools import partial
 
 from torch import Tensor
 
-from harness.engine.attention.attend import column_sums, strongest_head
+from harness.engine.attention.attend import column_sums, probabilities, strongest_head
 from harness.engine.attention.mask import AttentionMask
 from policies.view import AttentionRows
 
@@ -45,12 +45,12 @@ class AttentionStatistics:
         return self._once("by head", last_rows, lambda: self._sums(last_rows, None))
 
     def received_from(self, queries: Tensor, asked: Tensor) -> Tensor:
-        """(R, H, G, N). A missing query (``asked`` = -1) attends to everything and counts for nothing."""
-        present = (asked >= 0)[:, None, :, None]
-        slots = self.positions.unsqueeze(2)
-        visible = (slots >= 0) & (slots <= asked[:, None, :, None]) | ~present
-        mask = AttentionMask(asked >= 0, self.positions[:, :1, :0] >= 0, explicit=visible)
-        return column_sums(queries, self.keys, mask, "all", self.scaling, self.softcap)
+        """(R, H, G, N)."""
+        return column_sums(queries, self.keys, self._mask_of(asked), "all", self.scaling, self.softcap)
+
+    def probabilities_from(self, queries: Tensor, asked: Tensor) -> Tensor:
+        """(R, H, G, w, N)."""
+        return probabilities(queries, self.keys, self._mask_of(asked), self.scaling, self.softcap)
 
     def received_within(self, distance: Tensor) -> Tensor:
         """(R, H, N). Probabilities stay those of the whole row: the distance selects what is counted."""
@@ -74,6 +74,13 @@ class AttentionStatistics:
         """(R, 1, 1)."""
         counted = self.mask.valid if last_rows == "all" else self.mask.valid[:, -last_rows:]
         return counted.sum(-1).view(-1, 1, 1)
+
+    def _mask_of(self, asked: Tensor) -> AttentionMask:
+        """For earlier queries. A missing one (``asked`` = -1) attends to everything and counts for nothing."""
+        present = (asked >= 0)[:, None, :, None]
+        slots = self.positions.unsqueeze(2)
+        visible = (slots >= 0) & (slots <= asked[:, None, :, None]) | ~present
+        return AttentionMask(asked >= 0, self.positions[:, :1, :0] >= 0, explicit=visible)
 
     def _sums(self, last_rows: AttentionRows, counted: Tensor | None) -> Tensor:
         if self.weights is not None and counted is None:
@@ -117,6 +124,10 @@ class ForkedStatistics:
     def received_from(self, queries: Tensor, asked: Tensor) -> Tensor:
         """(R, H, G, N)."""
         return self._own().received_from(queries, asked)
+
+    def probabilities_from(self, queries: Tensor, asked: Tensor) -> Tensor:
+        """(R, H, G, w, N)."""
+        return self._own().probabilities_from(queries, asked)
 
     def received_within(self, distance: Tensor) -> Tensor:
         """(R, H, N)."""
