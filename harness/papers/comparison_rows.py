@@ -18,20 +18,20 @@ from harness.report.run_facts import readable
 SCOPE = ("model", "dtype", "seed", "task")  # scores and sizes are compared only within equal values of these
 
 
-def comparable_rows(rows: pd.DataFrame, experiment: str) -> pd.DataFrame:
+def comparable_rows(rows: pd.DataFrame, experiment: str, likelihoods: bool = False) -> pd.DataFrame:
     """One row per setting and sample, of cells without a broken invariant and tasks that have a score.
 
     ``setting``: policy with its settings, budget and regime; two cells of one task that differ in their samples alone
     are one setting, and a sample that both hold counts once. ``bytes``: K, V and policy state at their largest;
     ``of_dense``: the same over the dense cache of the same sample, NaN where no dense cell has read it; ``slot_bytes``:
     of one slot over all layers and heads, from the same cell. Raises `NotMeasuredError` where nothing is left;
-    ``experiment`` would measure it.
+    ``experiment`` would measure it. ``likelihoods``: with tasks whose score is a likelihood (lower is better).
     """
     if rows.empty:
         raise not_measured(experiment)
     valid = valid_rows(checked_rows(rows))
     headline = valid.groupby("task", sort=False)["metric"].transform("first")
-    own = valid[(valid["metric"] == headline) & (valid["metric"] != NLL)].copy()
+    own = valid[(valid["metric"] == headline) & ((valid["metric"] != NLL) | likelihoods)].copy()
     if own.empty:
         raise not_measured(experiment)
     own["bytes"] = own["kv_bytes"].astype(float) + own["state_bytes"].astype(float)

@@ -3,7 +3,7 @@
 A row is one quantity of one case, and holds every measurement of it:
 
 - ``item``: ``hashevict/table_1``, ``kvec/table_9``, ``keydiff/table_4``, ``caote/table_6``, ``caote/table_7``,
-  ``<paper>/throughput``.
+  ``<paper>/throughput``, ``leaderboard/throughput``.
 - ``policy``: as in the rows of scores. HashEvict Table 1: ``dense``, ``hashevict/paper``, ``l2/hashevict``,
   ``h2o/coldcompress``, ``scissorhands``, ``fastgen (recovery=0.7)``; K-VEC Table 9: ``dense``, ``snapkv/kvec``,
   ``kvec/testbed`` (``kvec`` on other models); ``buzz/throughput``: ``dense``, ``buzz``, ``buzz/logn``, ``h2o/buzz``.
@@ -28,6 +28,7 @@ from harness.papers.measured_tables import NotMeasuredError, Ranged, Value
 from harness.report.run_facts import readable
 
 FOLDER = "efficiency"
+BOARD_ITEM = "leaderboard/throughput"
 CONDITIONS = ("model", "scale", "dtype", "threads", "git", "versions", "hardware", "device", "created")
 # What a row says: the case, and one quantity of it with the smallest and the largest over the rounds.
 CASE = ("item", "policy", "prompt", "block_size", "prompt_tokens", "new_tokens", "budget_slots", "budget")
@@ -58,6 +59,17 @@ def newest_rows(results: Path, item: str, scale: str = "") -> pd.DataFrame:
     raise NotMeasuredError(
         f"Not measured: no run of costs in {results / FOLDER} has {item}; python -m scripts.efficiency measures it."
     )
+
+
+def newest_by_model(results: Path, item: str) -> dict[str, pd.DataFrame]:
+    """The rows of one item by the model that was timed, each from its newest run; empty where there are none."""
+    found: dict[str, pd.DataFrame] = {}
+    for path in sorted((results / FOLDER).glob("*.parquet"), reverse=True):
+        rows = pd.read_parquet(path)
+        rows = rows[rows["item"] == item]
+        if not rows.empty:
+            found.setdefault(str(rows["model"].iloc[0]), rows.reset_index(drop=True))
+    return found
 
 
 def nearest_costs(results: Path, scale: str, item: str) -> pd.DataFrame:

@@ -7,8 +7,9 @@ budget is what makes its mean bytes the compared ones. Nothing is extrapolated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -25,12 +26,15 @@ from harness.papers.comparison_rows import (
     regime_text,
     row_conditions,
 )
+from harness.papers.efficiency_rows import BOARD_ITEM, newest_by_model, value_of
 from harness.papers.measured_tables import MeasuredTable, Value
 from harness.papers.published import PAPERS, name_map
+from harness.report.labels import NLL
 
 SIZES = (0.125, 0.25, 0.5)  # of the dense cache's bytes: 8:1, 4:1 and 2:1
 FEWEST_POLICIES = 5  # policies in a board
 COLUMNS = ("rank", "policy", "papers", "prompt", "budgets mixed", "score", "to dense", "ranks", "state", "samples")
+TIMES = ("prompt, ms/token", "decode, ms/token")  # columns of boards whose model has been timed
 TIE = 1e-9  # means that differ by less are equal
 DRAWS = 2000  # of samples, for intervals of ranks
 
@@ -52,20 +56,26 @@ class LeaderboardLine:
     state: float
 
 
-def leaderboards(rows: pd.DataFrame, sizes: Sequence[float] = SIZES) -> list[MeasuredTable]:
-    """One leaderboard per task and size (of the dense bytes) on which enough policies can be read."""
-    own = comparable_rows(rows, "leaderboard")
+def leaderboards(rows: pd.DataFrame, results: Path, sizes: Sequence[float] = SIZES) -> list[MeasuredTable]:
+    """One leaderboard per task and size (of the dense bytes) on which enough policies can be read.
+
+    ``results``: the folder whose ``efficiency/`` says what a token costs (``python -m scripts.efficiency --of
+    leaderboard``); boards of models that were not timed have no such columns.
+    """
+    own = comparable_rows(rows, "leaderboard", likelihoods=True)
     own = own[own["of_dense"].notna() & (own["prompt"] != "simulated")]
     tasks = [part for _, part in own.groupby(list(SCOPE), sort=False)]
-    boards = (_leaderboard(part, size) for part in tasks for size in sizes)
+    timed = newest_by_model(results, BOARD_ITEM)
+    boards = (_leaderboard(part, size, timed) for part in tasks for size in sizes)
     found = [board for board in boards if board is not None]
     if not found:
         raise not_measured("leaderboard")
     return found
 
 
-def _leaderboard(part: pd.DataFrame, compared: float) -> MeasuredTable | None:
+def _leaderboard(part: pd.DataFrame, compared: float, timed: Mapping[str, pd.DataFrame]) -> MeasuredTable | None:
     dense = part[part["dense"]].drop_duplicates("sample_id")
+    sense = -1 if part["metric"].iloc[0] == NLL else 1
     standings, outside = [], []
     for (policy, *_), cells in part[~part["dense"]].groupby(["policy", "prompt", "block_size"], sort=True):
         found = _policy_line(str(policy), cells, dense, compared)
@@ -74,19 +84,23 @@ def _leaderboard(part: pd.DataFrame, compared: float) -> MeasuredTable | None:
         else:
             low, high = cells.groupby("setting")["of_dense"].mean().agg(["min", "max"])
             outside.append(f"{policy} ({regime_text(cells)}: {100 * low:.0f} to {100 * high:.0f} %)")
-    ranked = sorted((each for each in standings if not each.reference), key=lambda each: -each.score.mean)
+    ranked = sorted((each for each in standings if not each.reference), key=lambda each: -sense * each.score.mean)
     if len({each.policy for each in ranked}) < FEWEST_POLICIES:
         return None
-    task, places = str(part["task"].iloc[0]), _rank_intervals(ranked)
+    task, places = str(part["task"].iloc[0]), _rank_intervals(ranked, sense)
     lines = [
         ("", "dense", "", "all", "", format_interval(mean_score(dense)), "", "", "", len(dense)),
         *(_table_line("", "", each) for each in standings if each.reference),
         *(
-            _table_line(f"{1 + sum(other.score.mean > each.score.mean for other in ranked)}", place, each)
+            _table_line(f"{1 + sum(sense * (other.score.mean - each.score.mean) > 0 for other in ranked)}", place, each)
             for each, place in zip(ranked, places, strict=True)
         ),
     ]
+    costs = timed.get(str(part["model"].iloc[0]))
+    if costs is not None:
+        lines = [(*line, *_times(costs, str(line[1]), str(line[3]))) for line in lines]
     left_out = f" Not run on both sides of that size, and so without a place: {'; '.join(outside)}." if outside else ""
+    unit = " Scores are nats per token: the lower the better." if sense < 0 else ""
     return MeasuredTable(
         name=f"leaderboard-{100 * compared:g}-{task.replace('/', '-').replace(' ', '-')}",
         title=f"All policies at {100 * compared:g} % of the dense bytes: {task}",
@@ -94,25 +108,35 @@ def _leaderboard(part: pd.DataFrame, compared: float) -> MeasuredTable | None:
         "state, at their largest, generated tokens included. It is read at a mixture of the two budgets beside that "
         "size: so many prompts get the larger one that the mean is met. One-shot policies hold the whole prompt "
         f"before they compress it, which is not counted here. Ranks in brackets: of 95 % of {DRAWS:,} draws of samples."
-        f"{_against_baselines(standings)}{left_out}",
+        f"{unit}{_against_baselines(standings, sense)}{left_out}{_times_text(costs)}",
         conditions=row_conditions(part),
-        columns=(
-            "rank",
-            "policy",
-            "papers",
-            "prompt",
-            "budgets mixed",
-            "score",
-            "to dense",
-            "ranks",
-            "state",
-            "samples",
-        ),
+        columns=COLUMNS if costs is None else (*COLUMNS, *TIMES),
         lines=tuple(lines),
     )
 
 
-def _rank_intervals(ranked: Sequence[LeaderboardLine]) -> list[str]:
+def _times(costs: pd.DataFrame, policy: str, prompt: str) -> tuple[Value, Value]:
+    """Milliseconds per token of a prompt and of decode, of one row; empty where the policy was not timed."""
+    regime = prompt.split("/")[0].split(",")[0]
+    own = costs[(costs["policy"] == policy) & ((costs["prompt"] == regime) | (policy == "dense"))]
+    if own.empty:
+        return "", ""
+    prefill = value_of(own, "prefill_seconds") / int(own["prompt_tokens"].iloc[0])
+    decode = value_of(own, "decode_seconds") / int(own["new_tokens"].max())
+    return f"{1000 * prefill:.2f}", f"{1000 * decode:.1f}"
+
+
+def _times_text(costs: pd.DataFrame | None) -> str:
+    if costs is None:
+        return ""
+    first, new = costs.iloc[0], costs["new_tokens"].max()
+    return (
+        f" Times: one row, {first['prompt_tokens']:,} tokens, {first['budget_slots']:,} slots, {new} new tokens, "
+        f"{first['dtype']}, {first['threads']} threads; medians of {first['repeats']} rounds."
+    )
+
+
+def _rank_intervals(ranked: Sequence[LeaderboardLine], sense: int) -> list[str]:
     """For each line ``[1, 4]``, from draws of the clusters that all lines have read; empty where they share too few."""
     tables = [each.mixed.set_index("sample_id") for each in ranked]
     common = sorted(set.intersection(*(set(table.index) for table in tables)))
@@ -126,22 +150,22 @@ def _rank_intervals(ranked: Sequence[LeaderboardLine]) -> list[str]:
         sums[:, cluster] = values[:, inverse == cluster].sum(1)
     drawn = np.random.default_rng(0).multinomial(len(names), [1 / len(names)] * len(names), DRAWS)
     means = drawn @ sums.T / (drawn @ sizes)[:, None]  # (draws, lines)
-    places = 1 + (means[:, None, :] > means[:, :, None] + TIE).sum(-1)
+    places = 1 + (sense * (means[:, None, :] - means[:, :, None]) > TIE).sum(-1)
     low, high = np.quantile(places, (0.025, 0.975), axis=0, method="closest_observation")
     return [f"[{first:.0f}, {last:.0f}]" for first, last in zip(low, high, strict=True)]
 
 
-ABOVE = "Above the oracle, which knows attention and no answer"
 BEYOND = (
-    ("random", -1, "Below random eviction"),
-    ("oracle", 1, "Above the oracle, which knows attention and no answer"),
+    ("random", -1, "Worse than random eviction"),
+    ("oracle", 1, "Better than the oracle, which knows attention and no answer"),
 )
 
 
-def _against_baselines(standings: Sequence[LeaderboardLine]) -> str:
-    """Sentences about policies whose mean lies below random's or above the oracle's in the same regime."""
+def _against_baselines(standings: Sequence[LeaderboardLine], sense: int) -> str:
+    """Sentences about policies whose mean is worse than random's or better than the oracle's in the same regime."""
     said = []
-    for name, side, words in BEYOND:
+    for name, better, words in BEYOND:
+        side = sense * better
         bounds = {each.prompt: each.score for each in standings if each.policy == name}
         found: dict[str, list[str]] = {"intervals apart": [], "within intervals": []}
         for each in standings:

@@ -155,12 +155,12 @@ _EFFICIENCY_TABLES: Mapping[tuple[str, str], Callable[[Path, str], MeasuredTable
     ("kvec", "Table 9"): efficiency_tables.kvec_table_9,
     **{(paper, SPEED_ITEM): partial(efficiency_tables.throughput_table, paper) for paper in PAPERS},
 }
-_OUR_TABLES: Mapping[str, Callable[[pd.DataFrame], Sequence[MeasuredTable]]] = {
+_OUR_TABLES: Mapping[str, Callable[[pd.DataFrame, Path], Sequence[MeasuredTable]]] = {
     "Leaderboard": leaderboards,
-    "Oracle gap": lambda rows: [oracle_gap(rows)],
-    "Realised budget": lambda rows: [realised_budgets(rows)],
-    "Prompt regimes": lambda rows: [prompt_regimes(rows)],
-    "Both readings": lambda rows: [both_readings(rows)],
+    "Oracle gap": lambda rows, _: [oracle_gap(rows)],
+    "Realised budget": lambda rows, _: [realised_budgets(rows)],
+    "Prompt regimes": lambda rows, _: [prompt_regimes(rows)],
+    "Both readings": lambda rows, _: [both_readings(rows)],
 }
 
 
@@ -179,6 +179,6 @@ def measured_tables_of(
     `harness.papers.measured_tables.NotMeasuredError` where nothing is stored to make them of.
     """
     if paper == OURS_PAGE:
-        return list(_OUR_TABLES[item](rows))
+        return list(_OUR_TABLES[item](rows, results))
     made = _EFFICIENCY_TABLES.get((paper, item))
     return [made(results, scale)] if made else []

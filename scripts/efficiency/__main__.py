@@ -16,7 +16,7 @@ from harness.engine.engine import Engine
 from harness.papers.efficiency_rows import save_rows
 from scripts.bench.contenders import as_runs_have_it
 from scripts.bench.shapes import SHAPES, build
-from scripts.efficiency.cases import SCALES, timed_cases
+from scripts.efficiency.cases import SCALES, board_cases, timed_cases
 from scripts.efficiency.measure import counted_lines, timed_lines
 
 
@@ -30,9 +30,13 @@ def main() -> None:
     # Operations are counted in torch's own products, and timed beside the count; a method's cost is that of a run.
     counting, timing, scale = Engine(model), Engine(as_runs_have_it(model)), SCALES[options.scale]
     # The preset kvec raises three heads a layer, and these models have two or three.
-    cases = timed_cases(scale, "kvec/testbed" if options.model in ("testbed", "smollm2-135m") else "kvec")
-    print(f"{len(cases)} cases in {options.repeats} rounds, and counts: {options.model} on {device}", flush=True)
-    counts = [] if scale.tests_only else counted_lines(counting, scale, options.repeats)
+    kvec = "kvec/testbed" if options.model in ("testbed", "smollm2-135m") else "kvec"
+    is_board = options.of == "leaderboard"
+    cases = board_cases(scale, options.scale) if is_board else timed_cases(scale, kvec)
+    counts_too = not (is_board or scale.tests_only)
+    also = ", and counts" if counts_too else ""
+    print(f"{len(cases)} cases in {options.repeats} rounds{also}: {options.model} on {device}", flush=True)
+    counts = counted_lines(counting, scale, options.repeats) if counts_too else []
     lines = [*timed_lines(timing, cases, options.repeats), *counts]
     conditions = {
         "model": options.model, "scale": options.scale, "dtype": options.dtype,
@@ -43,6 +47,12 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m scripts.efficiency", description=__doc__)
+    parser.add_argument(
+        "--of",
+        default="papers",
+        choices=["papers", "leaderboard"],
+        help="whose policies: those of the papers' tables, or those of +exp=leaderboard, whose boards show the times",
+    )
     parser.add_argument(
         "--model",
         default="",

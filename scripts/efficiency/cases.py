@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
 
 from harness.engine.requests import Regime
+from harness.papers.efficiency_rows import BOARD_ITEM
 
 BLOCKED = ("dense", "window", "sink", "h2o/keydiff", "tova/keydiff", "snapkv/keydiff", "keydiff")
 
@@ -111,6 +115,22 @@ def _grid(scale: Scale, kvec: str) -> Iterator[CostCase]:
     for tokens in scale.grid_in:
         for name in ("dense", *(GRID_TURNS * ("snapkv/kvec", kvec))):
             yield CostCase("kvec/table_9", name, "one_shot", tokens, scale.grid_budget, new=scale.grid_out)
+
+
+BOARD = Path(__file__).parents[2] / "conf" / "exp" / "leaderboard.yaml"
+
+
+def board_cases(scale: Scale, name: str) -> list[CostCase]:
+    """The policies of `BOARD` at the scale of this name, each in the regimes that it is run in, dense beside them."""
+    grids = yaml.safe_load(BOARD.read_text())["grids"]["leaderboard"][name]
+    named: dict[Regime, dict[str, None]] = {}
+    for line in grids:
+        named.setdefault(line["prompt"], {"dense": None}).update(dict.fromkeys(line["policy"]))
+    return [
+        CostCase(BOARD_ITEM, policy, regime, scale.tokens, scale.budget, scale.block, (scale.new,))
+        for regime, policies in named.items()
+        for policy in policies
+    ]
 
 
 SCORING = ("window", "sink", "h2o/keydiff", "tova/keydiff", "snapkv/keydiff", "keydiff")

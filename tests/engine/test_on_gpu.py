@@ -39,12 +39,16 @@ def test_every_preset_gives_the_tokens_and_ledgers_of_a_processor(feed):
     for names in alike_groups(evicting_in(feed, BUDGET)):
         rows = rows_of(names)
         here, there = on_cpu.generate(rows, feed), on_cuda.generate(rows, feed)
-        others = [nudged(seed).generate(rows, feed) for seed in (0, 1)]
         count += len(rows)
+        if here == there:
+            continue
+        others = [nudged(seed).generate(rows, feed) for seed in (0, 1)]
         for row, mine, its, *rest in zip(rows, here, there, *others, strict=True):
+            if its == mine:
+                continue
             if any(other != mine for other in rest):
                 hanging.append(row.policy.name)  # on the last digits: two slots or two tokens are as good as equal
-            elif its != mine:
+            else:
                 differing.append((row.policy.name, mine, its))
     assert not differing
     assert len(hanging) <= 0.05 * count

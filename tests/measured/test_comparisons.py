@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from given import SLOT, cell, column, rows
 
 from harness.papers.comparison_tables import reading_pairs
+from harness.papers.efficiency_rows import save_rows
 from harness.papers.leaderboard import leaderboards
 from harness.papers.measured_tables import NotMeasuredError
 from harness.papers.report_items import extra_items, measured_tables_of
@@ -108,11 +110,15 @@ def test_realised_counts_state_and_growth_in_bytes_against_the_nominal_slots():
 FIVE = ("keydiff", "tova/keydiff", "snapkv/keydiff", "sink", "h2o/keydiff")
 
 
-def board(*more):
-    five = [
+def five():
+    """Wrong at 10 slots and right at 40."""
+    return [
         each for name in FIVE for each in (cell(name, [WRONG] * 4, budget="10%"), cell(name, [RIGHT] * 4, budget="40%"))
     ]
-    return leaderboards(rows(cell("dense", FOUR), *five, *more), sizes=[26.25 / 105])
+
+
+def board(*more, results=NOWHERE):
+    return leaderboards(rows(cell("dense", FOUR), *five(), *more), results, sizes=[26.25 / 105])
 
 
 def test_the_leaderboard_reads_everyone_at_the_same_bytes():
@@ -150,8 +156,8 @@ def test_the_caption_says_who_lies_below_random_and_above_the_oracle():
         cell("oracle", [WRONG] * 4, budget="10%"),
         cell("oracle", [WRONG] * 4, budget="40%"),
     )
-    assert "Below random eviction, within intervals: " in table.caption
-    assert "Above the oracle, which knows attention and no answer" in table.caption
+    assert "Worse than random eviction, within intervals: " in table.caption
+    assert "Better than the oracle, which knows attention and no answer" in table.caption
     assert "keydiff (blocked, 32)" in table.caption
 
 
@@ -162,6 +168,50 @@ def test_the_state_of_a_policy_is_a_share_of_its_bytes():
     )
     states = {line[1]: line[table.columns.index("state")] for line in table.lines}
     assert (states["caote_h2o"], states["keydiff"]) == ("50 %", "0 %")
+
+
+def test_of_likelihoods_the_lowest_is_the_best():
+    """caote_h2o and random are always at 0 nats, the five at 0.54 nats at the compared size."""
+    found = rows(
+        cell("dense", [WRONG] * 4), *five(),
+        cell("caote_h2o", [WRONG] * 4, budget="10%"), cell("caote_h2o", [WRONG] * 4, budget="40%"),
+        cell("random", [WRONG] * 4, budget="10%"), cell("random", [WRONG] * 4, budget="40%"),
+    ).assign(metric="nll")  # fmt: skip
+    (table,) = leaderboards(found, NOWHERE, sizes=[26.25 / 105])
+    lines = {line[1]: dict(zip(table.columns, line, strict=True)) for line in table.lines}
+    assert (lines["caote_h2o"]["rank"], lines["caote_h2o"]["ranks"]) == ("1", "[1, 1]")
+    assert (lines["keydiff"]["rank"], lines["keydiff"]["ranks"]) == ("2", "[2, 2]")
+    assert "nats per token: the lower the better" in table.caption
+    assert "Worse than random eviction" in table.caption
+    assert "Better than the oracle" not in table.caption
+
+
+def test_times_stand_beside_the_policies_that_were_timed(tmp_path):
+    """2 s for a prompt of 1,000 tokens, 1 s for 10 new ones; keydiff alone was timed, and only in blocks."""
+    common = {
+        "item": "leaderboard/throughput", "policy": "keydiff", "prompt": "blocked", "block_size": 32,
+        "prompt_tokens": 1000, "budget_slots": 256, "budget": "", "unit": "s", "repeats": 1, "model": "testbed",
+        "scale": "mini", "dtype": "float32", "threads": 2, "git": "", "versions": "", "hardware": "", "device": "cpu",
+        "created": "2026-05-04T10:00:00+00:00",
+    }  # fmt: skip
+    taken = [("prefill_seconds", 0, 2.0), ("decode_seconds", 10, 1.0)]
+    save_rows(
+        pd.DataFrame(
+            [
+                {
+                    **common, "quantity": quantity, "new_tokens": new, "rounds": [time],
+                    **dict.fromkeys(("value", "low", "high"), time),
+                }
+                for quantity, new, time in taken
+            ]
+        ),
+        tmp_path,
+    )  # fmt: skip
+    (table,) = board(results=tmp_path)
+    (keydiff,) = [line for line in table.lines if line[1] == "keydiff"]
+    assert keydiff[-2:] == ("2.00", "100.0")
+    assert [line[-2:] for line in table.lines if line[1] == "sink"] == [("", "")]
+    assert "prompt, ms/token" not in board()[0].columns
 
 
 def test_a_mixture_is_never_more_certain_than_its_ends():

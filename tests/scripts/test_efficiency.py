@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
+import yaml
 
 from harness.config import provenance
 from harness.engine.engine import Engine
@@ -123,3 +124,13 @@ def test_dense_stands_in_every_item_of_times():
             assert "dense" in {case.policy for case in timed if case.item == item}
         for listed in (cases.prompts(scale), cases.steps(scale)):
             assert "dense" in {each.policy for each in listed}
+
+
+@pytest.mark.parametrize("name", sorted(SCALES))
+def test_the_board_times_every_policy_of_the_leaderboard_beside_dense(name):
+    """In the regimes in which the experiment runs them, each once."""
+    settings = yaml.safe_load(cases.BOARD.read_text())["grids"]["leaderboard"][name]
+    asked = {(policy, line["prompt"]) for line in settings for policy in line["policy"]}
+    timed = [(case.policy, case.regime) for case in cases.board_cases(SCALES[name], name)]
+    assert len(set(timed)) == len(timed)
+    assert set(timed) == asked | {("dense", regime) for _, regime in asked}
