@@ -9,7 +9,7 @@ READY  := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: costs reference efficiency help setup demo test test-all test-commands test-parts test-of-readme test-of-docs test-of-smollm2 check notebooks docs serve bench testbed reproduce format clean
+.PHONY: costs leaderboard reference efficiency help setup demo test test-all test-commands test-parts test-of-readme test-of-docs test-of-smollm2 check notebooks docs serve bench testbed reproduce format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,11 @@ reproduce: $(READY)  ## all five papers and our own comparisons as one sweep; ce
 	@$(if $(filter mini,$(SCALE)),OMP_NUM_THREADS=1) $(MAKE) --no-print-directory $(TWO) $(PAPERS:%=figures-%)
 	@$(if $(filter mini,$(SCALE)),$(MAKE) --no-print-directory costs)
 	@$(MAKE) --no-print-directory --jobs=2 $(PAPERS:%=report-%) report-ours
+
+leaderboard: $(READY)  ## all policies at 8:1, 4:1 and 2:1 of the bytes, in both protocols (SCALE=mini; SCALE=small: SmolLM2)
+	$(BIN)/python -m harness +exp=leaderboard $(SWEEP) || test $$? -eq 2
+	$(BIN)/python -m scripts.efficiency --of leaderboard --scale $(SCALE)
+	@$(MAKE) --no-print-directory report-ours
 
 reference: $(READY)  ## copy the result of make reproduce to results/reference, which is in git
 	$(BIN)/python -m harness store pack --to results/reference

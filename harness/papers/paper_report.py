@@ -27,7 +27,14 @@ from harness.papers.paper_page import (
 )
 from harness.papers.published import OF_OUR_MODELS, PAPER_TITLES, PAPERS, Scale, model_of
 from harness.papers.report_items import ReportData, ReportItem
-from harness.papers.table_formats import csv_of_numbers, csv_of_table, latex, markdown
+from harness.papers.table_formats import (
+    csv_of_measured,
+    csv_of_numbers,
+    csv_of_table,
+    latex,
+    markdown,
+    markdown_of_measured,
+)
 from harness.store.loading import load_rows, rows_fingerprint
 
 VERDICT_COLUMNS = (
@@ -109,10 +116,8 @@ def _item_files(entry: ReportItem, page: ScaleResults) -> Mapping[str, bytes]:
         out[f"{entry.slug}.svg"] = entry.drawing.svg.encode()
         out[f"{entry.slug}.png"] = entry.drawing.png
     for table in entry.measured:
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerows([table.columns, *table.lines])
-        out[f"{entry.slug}_{table.name}.csv"] = buffer.getvalue().encode()
+        out[f"{entry.slug}_{table.name}.csv"] = csv_of_measured(table).encode()
+        out[f"{entry.slug}_{table.name}.md"] = markdown_of_measured(table).encode()
     return out
 
 

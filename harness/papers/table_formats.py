@@ -1,4 +1,7 @@
-"""A paper's table as Markdown, LaTeX and CSV, all written from its sheets (`harness.papers.table_sheets`)."""
+"""A paper's table as Markdown, LaTeX and CSV, all written from its sheets (`harness.papers.table_sheets`).
+
+Tables of our own measurements as Markdown and CSV.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import io
 import math
 from collections.abc import Iterator, Sequence
 
+from harness.papers.measured_tables import MeasuredTable
 from harness.papers.paper_tables import PaperTable
 from harness.papers.sheet_cells import SheetLine, SheetText
 from harness.papers.table_sheets import SheetColumn, TableSheets, TextSheet, sheets_of
@@ -99,6 +103,20 @@ def _parts(own: TableSheets) -> Iterator[tuple[str, tuple[TextSheet, ...], tuple
         yield SCORES, own.scores, (own.counted,)
     if own.printed:
         yield PRINTED, own.printed, ()
+
+
+def markdown_of_measured(table: MeasuredTable) -> str:
+    """A GitHub table under its title, with caption and conditions."""
+    rows = [table.columns, ["---"] * len(table.columns), *table.texts()]
+    block = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return "\n\n".join((f"# {table.title}", table.caption, block, " ".join(table.conditions))) + "\n"
+
+
+def csv_of_measured(table: MeasuredTable) -> str:
+    """Columns and lines, numbers with all their digits."""
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([table.columns, *table.lines])
+    return buffer.getvalue()
 
 
 def _markdown_panel(sheet: TextSheet, name: str, lines: Sequence[SheetLine]) -> str:

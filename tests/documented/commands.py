@@ -32,6 +32,7 @@ ELSEWHERE = {
     "make test": "is what runs this",
     "make bench": "ten minutes of timing; tests/scripts runs its parts on tiny shapes",
     "make reproduce": "whole papers: tests/test_reference_result.py holds what it gave",
+    "make leaderboard": "a sweep of an hour; its experiment runs with one sample",
     "make serve": "does not end; tests/results_site serves the same folder",
     "python -m scripts.torture": "minutes of kills; tests/workers runs it with two",
     "python -m scripts.bench peer": "needs another environment; tests/scripts has its parts",

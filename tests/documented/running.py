@@ -25,7 +25,7 @@ LACKS_ALONE = {
     "python -m harness profile": "out=<file>",
 }
 # Whole sweeps, of which one sample per cell is enough.
-ONE_SAMPLE = ("+exp=ours/all", "/table_", "keydiff/all scale=mini", "exp=quickstart")
+ONE_SAMPLE = ("+exp=ours/all", "+exp=leaderboard", "/table_", "keydiff/all scale=mini", "exp=quickstart")
 
 
 def commands(of_readme: bool) -> pytest.MarkDecorator:

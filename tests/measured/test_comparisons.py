@@ -13,6 +13,7 @@ from harness.papers.efficiency_rows import save_rows
 from harness.papers.leaderboard import leaderboards
 from harness.papers.measured_tables import NotMeasuredError
 from harness.papers.report_items import extra_items, measured_tables_of
+from harness.papers.table_formats import markdown_of_measured
 
 RIGHT, WRONG = 1.0, 0.0
 FOUR = [RIGHT, RIGHT, RIGHT, WRONG]
@@ -138,6 +139,14 @@ def test_the_leaderboard_reads_everyone_at_the_same_bytes():
     assert ranks["oracle"] == ranks["dense"] == ""
     mixed = {line[1]: line[table.columns.index("budgets mixed")] for line in table.lines}
     assert mixed["caote_h2o"].startswith("69 % at 10% (19 % of dense), 31 % at 20%")
+
+
+def test_a_board_as_markdown_has_every_line_with_caption_and_conditions():
+    (table,) = board()
+    text = markdown_of_measured(table)
+    assert text.startswith(f"# {table.title}\n\n{table.caption}\n\n| rank | policy |")
+    assert len([line for line in text.splitlines() if line.startswith("|")]) == 2 + len(table.lines)
+    assert text.rstrip().endswith(table.conditions[-1])
 
 
 def test_ranks_have_the_interval_that_draws_of_samples_give():
