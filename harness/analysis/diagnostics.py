@@ -81,17 +81,19 @@ def diagnose(
     prompting: Prompting,
     what: Sequence[str],
     continuation: Sequence[int] = (),
+    so_far: float = 0.0,
 ) -> dict[str, pd.DataFrame]:
     """The frames asked for, by name; their columns are documented with each ``frame`` function of this package.
 
-    ``tokens`` are the prompt, ``budget`` slots per layer and KV head (ignored by a dense policy). ``continuation`` is
-    fed after the prompt one token at a time, as decode steps; policies that evict only after the prompt change nothing
-    before it. Raises the errors of `harness.config.cell.USER_ERRORS`.
+    ``tokens`` are the prompt, ``budget`` slots per layer and KV head (ignored by a dense policy), which grow to the
+    share ``so_far`` of all tokens. ``continuation`` is fed after the prompt one token at a time, as decode steps;
+    policies that evict only after the prompt change nothing before it. Raises the errors of
+    `harness.config.cell.USER_ERRORS`.
     """
     diagnostics = chosen(what)
     needs = frozenset[Need]().union(*(each.needs for each in diagnostics.values()))
     check(policy, what)
-    row = Request(tokens, policy, 0 if policy.is_dense else budget)
+    row = Request(tokens, policy, 0 if policy.is_dense else budget, so_far=so_far)
     ranks = RankWatcher()
     run = _recorded(model, row, continuation, prompting, needs, [ranks] if "ranks" in needs else [])
     dense = run

@@ -167,7 +167,8 @@ def _by_published_lengths(configs: Sequence[Mapping[str, Any]], parts: dict[Mode
             samples, tokens = published_lengths(cell.task.label)
             new = getattr(cell.task, "max_new_tokens", None) or 128
             slots = 0 if cell.policy.is_dense else cell.budget.slots_for(tokens, new, [tokens])
-            row = Request(range(tokens), cell.policy, slots, new if cell.task.mode == "generate" else 0)
+            answer = new if cell.task.mode == "generate" else 0
+            row = Request(range(tokens), cell.policy, slots, answer, so_far=cell.budget.so_far)
             wanted = samples if cell.limit is None else min(samples, cell.limit)
             known = rows[model, cell.task.label]
             key = cell.policy.name, slots, cell.prompting

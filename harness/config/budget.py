@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 from harness.config.experiments import CONF
 from harness.errors import UserError
 
-ShareOf = Literal["prompt", "prompt_and_new", "longest", "median"]
+ShareOf = Literal["prompt", "prompt_and_new", "longest", "median", "so_far"]
 BudgetSlots: TypeAlias = Literal["as_written", "scaled"]
 
 
@@ -30,9 +30,10 @@ class Budget:
     """Either a number of slots or a share of a length; a dense cell has neither.
 
     ``share_of`` is the paper's own denominator: the sample's prompt, prompt plus ``max_new_tokens``, the longest
-    prompt of the task, or its median prompt plus half of ``max_new_tokens`` (policies.md A-24). "Of the task" means all
-    of its prompts, however few of them are run: the slots of a sample must not depend on how many other samples
-    were asked for, since rows of the same cell from several sweeps stand beside each other.
+    prompt of the task, or its median prompt plus half of ``max_new_tokens`` (policies.md A-24). ``so_far`` is no
+    paper's: a share of the prompt that grows with every token after it, so that it stays the same share. "Of the task"
+    means all of its prompts, however few of them are run: the slots of a sample must not depend on how many other
+    samples were asked for, since rows of the same cell from several sweeps stand beside each other.
     """
 
     slots: int | None = None
@@ -62,6 +63,11 @@ class Budget:
     def is_of_task(self) -> bool:
         """Whether it is a share of a length of the whole task, for which all prompts of the task must be known."""
         return self.share is not None and self.share_of in ("longest", "median")
+
+    @property
+    def so_far(self) -> float:
+        """`Request.so_far`: the share of all tokens that were fed to which it grows, 0 where it stays."""
+        return self.share if self.share is not None and self.share_of == "so_far" else 0.0
 
     def slots_for(self, prompt_tokens: int, new_tokens: int, task_prompts: Sequence[int]) -> int:
         """Slots for one sample. ``task_prompts``: the lengths of all prompts of the task, in tokens; they are looked at

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import floor
 from typing import Any, Literal, get_args
 
 from policies import Policy
@@ -107,14 +108,15 @@ class RepeatPrompt:
 class Request:
     """One sample under one policy.
 
-    ``budget``: slots per layer and KV head that may persist; ignored by a dense policy. ``max_new_tokens = 0`` asks
-    for no generation. ``stops`` end a generation beside the engine's own stop tokens, but none of them is chosen among
-    the first ``min_new_tokens``; ``until`` is called after every token with all generated tokens and ends the
-    generation where it returns true. ``continuation``: tokens whose likelihood after the prompt `Engine.follow` gives.
-    ``question``: tokens that follow ``tokens`` and are fed after these have been compressed, in the phase "decode".
-    ``temperature`` above 0 draws tokens instead of choosing the likeliest, among the fewest whose probabilities reach
-    ``top_p``; ``seed`` decides the draws, the same for every policy. ``repeat``: how a policy that lets the model
-    repeat its prompt asks for that.
+    ``budget``: slots per layer and KV head that may persist; ignored by a dense policy. ``so_far``: after the prompt it
+    grows to this share of all tokens that were fed; 0 where it stays. ``max_new_tokens = 0`` asks for no generation.
+    ``stops`` end a generation beside the engine's own stop tokens, but none of them is chosen among the first
+    ``min_new_tokens``; ``until`` is called after every token with all generated tokens and ends the generation where it
+    returns true. ``continuation``: tokens whose likelihood after the prompt `Engine.follow` gives. ``question``: tokens
+    that follow ``tokens`` and are fed after these have been compressed, in the phase "decode". ``temperature`` above 0
+    draws tokens instead of choosing the likeliest, among the fewest whose probabilities reach ``top_p``; ``seed``
+    decides the draws, the same for every policy. ``repeat``: how a policy that lets the model repeat its prompt asks
+    for that.
     """
 
     tokens: Sequence[int]
@@ -130,6 +132,7 @@ class Request:
     top_p: float = 1.0
     seed: int = 0
     repeat: RepeatPrompt = RepeatPrompt()
+    so_far: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.tokens:
@@ -154,6 +157,10 @@ class Request:
     def prompt_tokens(self) -> int:
         """What is fed before the first token is generated: prompt and question, tokens."""
         return len(self.tokens) + len(self.question)
+
+    def budget_at(self, fed: int) -> int:
+        """Slots that may persist once so many tokens have been fed. Shares are rounded to the nearest slot."""
+        return max(self.budget, floor(self.so_far * fed + 0.5))
 
     def chunks(self, prompting: Prompting) -> list[tuple[int, int]]:
         """(start, stop) of every forward pass over the prompt.
@@ -182,7 +189,7 @@ class Request:
             return self.total_tokens
         if self.policy.schedule.decode == "never":
             return min(self.total_tokens, self.budget + len(self.question) + self.max_new_tokens)
-        return min(self.total_tokens, self.budget + self.policy.slack)
+        return min(self.total_tokens, self.budget_at(self.total_tokens) + self.policy.slack)
 
 
 @dataclass(frozen=True)

@@ -231,7 +231,7 @@ class KVReplica(TemplateLM):
         """A request under the cell's policy; its budget may depend on ``prompts``, all of this call."""
         policy, budget = self.cell.policy, self.cell.budget
         slots = 0 if policy.is_dense else budget.slots_for(len(prompt), new_tokens, [len(other) for other in prompts])
-        return Request(prompt, policy, slots)
+        return Request(prompt, policy, slots, so_far=budget.so_far)
 
     def _cut(self, prompt: list[int], room: int) -> list[int]:
         """The last ``room`` tokens, as lm-eval's own models cut. Raises `UserError` for no room."""

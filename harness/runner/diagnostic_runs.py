@@ -24,7 +24,7 @@ def diagnosed(model: Any, job: Job, what: Sequence[str]) -> dict[str, pd.DataFra
     """The frames of one sample, with its id in front."""
     row, prompting = job.row, job.cell.prompting
     continuation = dense_continuation(model, row.tokens, row.max_new_tokens, eos_token_ids(model), prompting)
-    frames = diagnose(model, row.tokens, row.policy, row.budget, prompting, what, continuation)
+    frames = diagnose(model, row.tokens, row.policy, row.budget, prompting, what, continuation, row.so_far)
     for frame in frames.values():
         frame.insert(0, "sample_id", job.sample.id)
     return frames

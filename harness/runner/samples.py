@@ -323,7 +323,16 @@ class RequestBuilder:
             repeat = self._repeat(cell, sample)
             prompt, question = self._without_question(cell, sample, prompt)
             return tuple(
-                Request(prompt, cell.policy, slots, len(each), continuation=each, question=question, repeat=repeat)
+                Request(
+                    prompt,
+                    cell.policy,
+                    slots,
+                    len(each),
+                    continuation=each,
+                    question=question,
+                    repeat=repeat,
+                    so_far=cell.budget.so_far,
+                )
                 for each in continuations
             )
         until = StopTexts(sample.until, self.encoder.tokenizer) if sample.until else None
@@ -341,6 +350,7 @@ class RequestBuilder:
             top_p=sample.top_p,
             seed=sample.seed,
             repeat=self._repeat(cell, sample),
+            so_far=cell.budget.so_far,
         )
         return (request,)
 

@@ -57,7 +57,8 @@ class Batch:
                 raise PolicyError(reason)
         self.rows, self.prompting, self.layers, self.device = rows, prompting, layers, device
         self.chunks = chunks or [row.chunks(prompting) for row in rows]
-        self.groups = tuple(groups_of(rows))
+        self.groups = tuple(groups_of(rows))  # with the budgets of the current pass
+        self.grows = any(row.so_far for row in rows)
         self.uniform = not ragged and all(row.policy.uniform for row in rows)
         self.counts_layers = any(row.policy.counts_layers for row in rows)
         self.watchers: Sequence[Watcher] = ()
@@ -125,6 +126,8 @@ class Batch:
                 if width:
                     self.fed[row, self.lengths[row] : self.lengths[row] + width] = feed.tokens[row, -width:]
         self.lengths = [length + width for length, width in zip(self.lengths, feed.widths, strict=True)]
+        if self.grows and phase == "decode":
+            self.groups = tuple(group.after(self.rows[group.rows], self.lengths[group.rows]) for group in self.groups)
         arrived = [count + width for count, width in zip(self.counts, feed.widths, strict=True)]
         targets = list(arrived)
         for group in self.groups:

@@ -136,4 +136,4 @@ def _must_evict(row: Request, fed: int) -> bool:
     if row.policy.is_dense:
         return False
     in_prompt = row.policy.schedule.prompt != "never" and len(row.tokens) > row.budget
-    return in_prompt or (row.policy.schedule.decode != "never" and fed > row.budget + row.policy.slack)
+    return in_prompt or (row.policy.schedule.decode != "never" and fed > row.budget_at(fed) + row.policy.slack)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
@@ -35,6 +35,10 @@ class Group:
             return False
         schedule = self.policy.schedule
         return schedule.prompt != "never" if phase == "prompt" else schedule.decode != "never"
+
+    def after(self, rows: Sequence[Request], fed: Sequence[int]) -> Group:
+        """The group with the budgets of its ``rows`` once so many tokens have been fed."""
+        return replace(self, budgets=tuple(row.budget_at(tokens) for row, tokens in zip(rows, fed, strict=True)))
 
     def limits(self, phase: Phase, held: Sequence[int]) -> list[int]:
         """By row, the slots that may stay of those ``held`` with the chunk: all of them until an eviction is due."""

@@ -97,7 +97,7 @@ def readers_of_prompts(rows: Sequence[Request]) -> list[list[int]]:
     readers: dict[Any, list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
         own = index if row.policy.hindsight else None
-        readers[tuple(row.tokens), row.policy, row.budget, row.repeat, own].append(index)
+        readers[tuple(row.tokens), row.policy, row.budget, row.so_far, row.repeat, own].append(index)
     return [sorted(each, key=lambda index: -rows[index].total_tokens) for each in readers.values()]
 
 
