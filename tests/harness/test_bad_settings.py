@@ -97,7 +97,7 @@ SENTENCES = {
     "lease=inf": "lease=Infinity does not fit: give a finite number, above 0 and at most 10,000,000.",
     "seed=99999999999999999999": ("seed=99999999999999999999 is too large: give at most 9,223,372,036,854,775,807."),
     "prompt=blokced": "prompt=blokced is not known. Did you mean blocked?",
-    "budget_of=all": "budget_of=all is not known. Known: longest, median, prompt, prompt_and_new.",
+    "budget_of=all": "budget_of=all is not known. Known: longest, median, prompt, prompt_and_new, so_far.",
     "budget_slots=often": "budget_slots=often is not known. Known: as_written, scaled.",
     "references=dense": "references=dense does not fit: give a list of texts in brackets, references=[dense].",
     "name=/elsewhere/x": (
