@@ -25,6 +25,7 @@ BOTH_VECTORS: frozenset[Need] = frozenset({"vectors", "dense"})
 DIAGNOSTICS: dict[str, Diagnostic] = {
     "kept": Diagnostic(token_diagnostics.kept_frame, token_diagnostics.kept_summary),
     "survivors": Diagnostic(token_diagnostics.survivors_frame, token_diagnostics.survivors_summary),
+    "memory": Diagnostic(token_diagnostics.memory_frame, token_diagnostics.memory_summary),
     "coverage": Diagnostic(token_diagnostics.coverage_frame, token_diagnostics.coverage_summary),
     "overlap": Diagnostic(token_diagnostics.overlap_frame, token_diagnostics.overlap_summary),
     "attention_loss": Diagnostic(

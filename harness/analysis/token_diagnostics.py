@@ -62,6 +62,26 @@ def kept_summary(kept: pd.DataFrame) -> pd.DataFrame:
     return heads
 
 
+# Memory and evictions over the length of the text, after every prompt block and every decode step.
+
+
+def memory_frame(evidence: DiagnosticInput) -> pd.DataFrame:
+    """One row per step: ``step``, ``phase``, ``fed`` (tokens fed so far), ``answer`` (of them after the prompt),
+    ``held`` (slots, mean of all layers and heads), ``most`` (of any of them), ``evicted`` (tokens, mean)."""
+    tape, rows = evidence.run, []
+    for moment in tape.passes:
+        by_head = tape.held_after(moment).sum(-1).double()
+        held, answer = float(by_head.mean()), max(0, moment.stop - tape.prompt_tokens)
+        rows.append((moment.step, moment.phase, moment.stop, answer, held, int(by_head.max()), moment.stop - held))
+    return pd.DataFrame(rows, columns=["step", "phase", "fed", "answer", "held", "most", "evicted"])
+
+
+def memory_summary(memory: pd.DataFrame) -> pd.DataFrame:
+    """After the prompt, and at the end."""
+    ends: pd.DataFrame = pd.concat([after_prompt(memory), memory[memory["step"] == memory["step"].max()]])
+    return ends.drop_duplicates("step")
+
+
 # Coverage: the share of prompt tokens that at least one head still holds.
 #
 # Source: K-VEC section 3.2 and Tables 6 and 7, C = unique tokens kept across heads and layers. The paper prints a share

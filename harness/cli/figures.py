@@ -1,8 +1,8 @@
 """``python -m harness figures paper=keydiff scale=mini``: the diagnostics that a paper's figures and tables show.
 
-What is stored is not computed again. ``paper=all`` is every paper, ``item=figure_4`` one figure; ``draw=<folder>`` also
-draws every figure there as SVG and PNG. All other settings are those of ``python -m harness run`` (``model=…``,
-``results_dir=…``).
+What is stored is not computed again. ``paper=all`` is every paper, ``paper=ours`` what no paper draws,
+``item=figure_4`` one figure; ``draw=<folder>`` also draws every figure there as SVG and PNG. All other settings are
+those of ``python -m harness run`` (``model=…``, ``results_dir=…``).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from harness.console import say
 from harness.errors import UserError
 from harness.papers.figure_diagnostics import diagnose_items
 from harness.papers.figures.figure_cells import SCALES, experiment_name
-from harness.papers.figures.figure_index import FIGURES, TABLES, figure_or_reason
-from harness.papers.published import PAPERS, Scale
+from harness.papers.figures.figure_index import FIGURES, OUR_FIGURES, TABLES, figure_or_reason, our_figure_or_reason
+from harness.papers.published import OURS, PAPERS, Scale
 from harness.store.loading import load_rows
 from harness.store.store import Store
 from policies import nearest
@@ -40,7 +40,7 @@ def main(words: Sequence[str]) -> None:
     own, others = parse_known(FigureSettings, words, "figures", __doc__)
     if not own.paper:
         raise UserError(f"Say which paper's figures are meant: paper={PAPERS[0]}, or paper=all for every one.")
-    check_choice("paper", own.paper, (*PAPERS, ALL))
+    check_choice("paper", own.paper, (*PAPERS, OURS, ALL))
     scale: Scale = check_choice("scale", own.scale, SCALES)
     if own.paper == ALL and (own.item or own.draw):
         raise UserError("item= and draw= are about one paper: say which, paper=keydiff for example.")
@@ -49,13 +49,16 @@ def main(words: Sequence[str]) -> None:
         computed += diagnose_items(paper, _chosen(paper, own.item), scale, others)
     say(f"{computed} samples diagnosed; all others were there already.")
     if own.draw:
-        figures = [item for item in _chosen(own.paper, own.item) if (own.paper, item) in FIGURES]
+        figures = [item for item in _chosen(own.paper, own.item) if own.paper == OURS or (own.paper, item) in FIGURES]
         _draw(own.paper, figures, scale, Path(own.draw), _results_dir(others))
 
 
 def _chosen(paper: str, item: str) -> list[str]:
     """The figures and tables of a paper that show the inside of a model, or the one that is asked for."""
-    listed = {experiment_name(name): name for named, name in (*FIGURES, *TABLES) if named == paper}
+    if paper == OURS:
+        listed = {plan.rows_of: name for name, plan in OUR_FIGURES.items()}
+    else:
+        listed = {experiment_name(name): name for named, name in (*FIGURES, *TABLES) if named == paper}
     if item and item not in listed:
         raise UserError(f"{paper} has no figure called '{item}'. {nearest(item, listed)}")
     return [listed[item]] if item else list(listed.values())
@@ -71,7 +74,11 @@ def _draw(paper: str, chosen: Sequence[str], scale: Scale, folder: Path, results
     folder.mkdir(parents=True, exist_ok=True)
     rows, store = load_rows(results_dir), Store(results_dir / "runs")
     for item in chosen:
-        found = figure_or_reason(paper, item, rows, store, scale)
+        found = (
+            our_figure_or_reason(item, rows, store, scale)
+            if paper == OURS
+            else figure_or_reason(paper, item, rows, store, scale)
+        )
         if found.drawing is None:
             say(f"{item}: not drawn. {found.reason}")
             continue

@@ -17,8 +17,7 @@ from harness.cli.arguments import check_choice, check_results_dir, parse
 from harness.console import say
 from harness.errors import UserError
 from harness.papers.paper_report import write_reports
-from harness.papers.published import PAPERS, Scale
-from harness.papers.report_items import OURS_PAGE
+from harness.papers.published import OURS, PAPERS, Scale
 
 
 @dataclass
@@ -36,10 +35,10 @@ def main(words: Sequence[str]) -> None:
     given = parse(ReportSettings, words, "report", __doc__)
     if not given.paper:
         raise UserError(f"Say which paper the report is of: paper={PAPERS[0]}, or paper=all for every one.")
-    check_choice("paper", given.paper, (*PAPERS, OURS_PAGE, "all"))
+    check_choice("paper", given.paper, (*PAPERS, OURS, "all"))
     scale: Scale | None = check_choice("scale", given.scale, get_args(Scale)) if given.scale else None
     results = check_results_dir(given.results_dir)
-    asked = [*PAPERS, OURS_PAGE] if given.paper == "all" else [given.paper]
+    asked = [*PAPERS, OURS] if given.paper == "all" else [given.paper]
     out = Path(given.out) if given.out else results / "reports"
     for path, written in write_reports(asked, results, scale, out):
         say(f"Report: {path}{'' if written else ' (as it was: nothing has changed that it is made from)'}")

@@ -21,7 +21,7 @@ from harness.console import say
 from harness.errors import CellError
 from harness.papers.claim_diagnostics import diagnostics_for_claims
 from harness.papers.figures.figure_cells import experiment_name
-from harness.papers.figures.figure_index import FigureDiagnostics, diagnostics_of
+from harness.papers.figures.figure_index import FigureDiagnostics, diagnostics_of, item_with_cells
 from harness.papers.published import Scale
 from harness.runner.checks import reason_against_cell
 from harness.runner.diagnostic_runs import TEXT, diagnosed, file_of, text_of, written
@@ -93,6 +93,8 @@ def _work(
             for config in _item_configs(paper, item, wanted, scale, overrides):
                 results_dir, device = Path(config["results_dir"]), config["device"]
                 cell = Cell.parse(config)
+                if cell.policy.token_filter is not None:  # it evicts nothing from a cache
+                    continue
                 work = found.setdefault(cell.id, DiagnosticWork(cell))
                 for name in wanted.names:
                     work.samples[name] = max(work.samples.get(name, 0), wanted.samples(scale))
@@ -105,7 +107,7 @@ def _item_configs(
 ) -> Iterator[dict[str, Any]]:
     if not wanted.names:
         return
-    typed = [f"+exp={paper}/{experiment_name(item)}", f"scale={scale}", *overrides]
+    typed = [f"+exp={paper}/{experiment_name(item_with_cells(paper, item))}", f"scale={scale}", *overrides]
     for job in written_out(_compose(tuple(typed)), typed, scale, lambda given: _compose(tuple(given))):
         yield checked_config(job)
         if wanted.of_dense:

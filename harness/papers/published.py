@@ -16,6 +16,7 @@ from policies import nearest
 FOLDER = Path(__file__).parents[2] / "results" / "published"
 PAPER_TITLES = {"keydiff": "KeyDiff", "caote": "CAOTE", "buzz": "BUZZ", "hashevict": "HashEvict", "kvec": "K-VEC"}
 PAPERS = tuple(PAPER_TITLES)
+OURS = "ours"  # the page of what no paper prints
 
 
 def known_paper(paper: str) -> str:

@@ -14,11 +14,11 @@ from harness.papers.cell_index import CellIndex
 from harness.papers.comparison_tables import both_readings, oracle_gap, prompt_regimes, realised_budgets
 from harness.papers.figures.canvas import Drawing
 from harness.papers.figures.figure_cells import experiment_name
-from harness.papers.figures.figure_index import figure_or_reason
+from harness.papers.figures.figure_index import OUR_FIGURES, figure_or_reason, our_figure_or_reason
 from harness.papers.leaderboard import leaderboards
 from harness.papers.measured_tables import MeasuredTable, NotMeasuredError
 from harness.papers.paper_tables import PaperTable, PaperTables
-from harness.papers.published import FOLDER, PAPERS, Scale, paper_items
+from harness.papers.published import FOLDER, OURS, PAPERS, Scale, paper_items
 from harness.store.store import Store
 
 FORMULA_TABLES = {("keydiff", "Table 4"): "keydiff_table4_complexity.md"}  # tables of formulas, as they are printed
@@ -85,7 +85,10 @@ def our_items(paper: str, data: ReportData) -> Iterator[ReportItem]:
     """Items that no paper prints: after a paper's own items, and on the page ``paper=ours``."""
     for name in extra_items(paper):
         found, lacking = _tables_or_reason(paper, name, data)
-        yield ReportItem(paper, name, "", "", measured=found, reason=lacking)
+        drawing = None
+        if paper == OURS and name in OUR_FIGURES:
+            drawing = our_figure_or_reason(name, data.rows, data.store, data.scale).drawing
+        yield ReportItem(paper, name, "", "", drawing=drawing, measured=found, reason=lacking)
 
 
 def _paper_item(paper: str, line: Mapping[str, str], tables: PaperTables, data: ReportData) -> ReportItem:
@@ -144,7 +147,6 @@ def _formulas(file: str) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
 # The tables of our own measurements that belong to an item.
 
 
-OURS_PAGE = "ours"
 SPEED_ITEM = "Speed and memory"  # of a paper's methods on our machine, beyond what it prints
 _EFFICIENCY_TABLES: Mapping[tuple[str, str], Callable[[Path, str], MeasuredTable]] = {
     ("keydiff", "Table 4"): efficiency_tables.keydiff_table_4,
@@ -166,7 +168,7 @@ _OUR_TABLES: Mapping[str, Callable[[pd.DataFrame, Path], Sequence[MeasuredTable]
 
 def extra_items(paper: str) -> tuple[str, ...]:
     """Items beyond those that the paper prints; for ``ours`` all of them."""
-    return tuple(_OUR_TABLES) if paper == OURS_PAGE else (SPEED_ITEM,)
+    return tuple(_OUR_TABLES) if paper == OURS else (SPEED_ITEM,)
 
 
 def measured_tables_of(
@@ -178,7 +180,7 @@ def measured_tables_of(
     ``scale`` come first. Raises
     `harness.papers.measured_tables.NotMeasuredError` where nothing is stored to make them of.
     """
-    if paper == OURS_PAGE:
+    if paper == OURS:
         return list(_OUR_TABLES[item](rows, results))
     made = _EFFICIENCY_TABLES.get((paper, item))
     return [made(results, scale)] if made else []

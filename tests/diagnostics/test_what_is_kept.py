@@ -38,6 +38,19 @@ def test_decode_steps_follow_the_prompt():
     assert set(overall["tokens"]) == {LENGTH}
 
 
+@pytest.mark.parametrize(
+    ("name", "held"),
+    [("window", [10, 10, 10, 10]), ("keydiff/kvpress", [30, 31, 32, 33])],  # the latter evicts nothing in decode
+)
+def test_memory_is_what_is_held_and_what_is_gone_after_every_step(name, held):
+    feed, fed = Prompting("one_shot"), [LENGTH + step for step in range(4)]
+    memory = frames(name, held[0], "memory", prompting=feed, continuation=[5, 6, 7])["memory"]
+    assert memory["fed"].tolist() == fed
+    assert memory["answer"].tolist() == [0, 1, 2, 3]
+    assert memory["held"].tolist() == memory["most"].tolist() == held
+    assert memory["evicted"].tolist() == [tokens - slots for tokens, slots in zip(fed, held, strict=True)]
+
+
 @pytest.mark.parametrize("name", ["keydiff", "snapkv", "pyramidkv", "random"])
 def test_coverage_and_overlap_are_counts_over_kept(name):
     feed = Prompting("one_shot") if name == "pyramidkv" else BLOCKS

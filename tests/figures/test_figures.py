@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
-from figures.material_for_figures import keys_of, rows_of, store_with_diagnostics
+from figures.material_for_figures import cell_of, keys_of, rows_of, store_with_diagnostics
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from harness.config.policy_config import preset
@@ -15,13 +15,14 @@ from harness.errors import UserError
 from harness.papers.figures.canvas import NARROW, WIDE, white_page_style
 from harness.papers.figures.figure_cells import SCALES, figure_cells
 from harness.papers.figures.figure_data import load_figure_data, natural_key, spread_of_heads
-from harness.papers.figures.figure_index import FIGURES, draw_figure, figure_or_reason
+from harness.papers.figures.figure_index import FIGURES, draw_figure, figure_or_reason, our_figure_or_reason
 from harness.papers.published import PAPERS, paper_items
 from harness.report.svg import PX
 from harness.store.store import Store
 
 LISTED = [(paper, item) for paper in PAPERS for item in paper_items(paper)["item"] if item.startswith("Figure")]
 WITH_DIAGNOSTICS = [key for key, plan in FIGURES.items() if plan.diagnostics.names]
+MEMORY_OF = ("window", "keydiff", "snapkv/kvec")
 SCORED = [key for key in FIGURES if key not in WITH_DIAGNOSTICS]
 AT_FULL_SCALE = [
     ("buzz", "Figure 5"),
@@ -193,6 +194,35 @@ def test_without_rows_and_diagnostics_the_reason_names_the_command(tmp_path):
     reason = figure_or_reason("kvec", "Figure 4", pd.DataFrame(), nothing).reason
     assert "`python -m harness figures paper=kvec item=figure_4 scale=mini`" in reason
     assert "illustration" in figure_or_reason("keydiff", "Figure 3", pd.DataFrame(), nothing).reason
+
+
+def test_policies_that_hold_the_same_share_a_line_of_the_memory_figure(tmp_path):
+    """Two hard budgets and one policy that grows with the answer, on two samples."""
+    store = Store(tmp_path / "diagnostics")
+    keys = [key for key in figure_cells("ours", "realised", "mini").keys if key[0] in MEMORY_OF]
+    for key in keys:
+        cell = cell_of(key, "testbed", "mini")
+        store.describe(cell["cell_id"], {**cell, "seed": 0, "created": "2026-11-21"})
+        for sample in ("r0", "r1"):
+            steps = range(6)
+            held = [10.0 + (step if key[0] == "snapkv/kvec" else 0) for step in steps]
+            frame = pd.DataFrame(
+                {
+                    "sample_id": sample, "step": steps, "phase": ["prompt"] + 5 * ["decode"], "answer": steps,
+                    "fed": [40 + step for step in steps], "held": held, "most": held,
+                    "evicted": [40 + step - slots for step, slots in zip(steps, held, strict=True)],
+                }
+            )  # fmt: skip
+            file = store.root / cell["cell_id"] / "memory" / f"{sample}.parquet"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            frame.to_parquet(file, index=False)
+    found = our_figure_or_reason("Realised budget", pd.DataFrame(), Store(tmp_path / "runs"))
+    assert not found.reason
+    assert found.drawing.notes == ("The same curves as window: keydiff.",)
+    assert "n = 2" in found.drawing.caption
+    assert {"window and 1 more", "snapkv/kvec"} <= set(re.findall(r">([^<>]+)</text>", found.drawing.svg))
+    nothing = our_figure_or_reason("Realised budget", pd.DataFrame(), Store(tmp_path / "nowhere" / "runs"))
+    assert "`python -m harness figures paper=ours item=realised scale=mini` measures it" in nothing.reason
 
 
 def test_an_unknown_figure_is_answered_with_the_nearest_known_one(tmp_path):

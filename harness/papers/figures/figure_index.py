@@ -35,7 +35,7 @@ from harness.papers.figures.canvas import (
 )
 from harness.papers.figures.figure_cells import experiment_name
 from harness.papers.figures.figure_data import PROMPTS, FigureData, load_figure_data
-from harness.papers.published import FULL, PAPER_TITLES, Scale, paper_items
+from harness.papers.published import FULL, OURS, PAPER_TITLES, Scale, paper_items
 from harness.report.labels import ordered_budgets
 from harness.store.store import Store
 from policies import nearest
@@ -185,6 +185,13 @@ FIGURES: dict[tuple[str, str], FigureSpec] = {
     ("kvec", "Figure 4"): FigureSpec(token_figures.draw_kept_maps, KEPT),
 }
 
+# Figures that no paper prints, by the item of the page ``ours``.
+OUR_FIGURES: dict[str, FigureSpec] = {
+    "Realised budget": FigureSpec(
+        answer_figures.draw_memory_over_answers, FigureDiagnostics(("memory",), full=5, mini=3), rows_of="realised"
+    ),
+}
+
 # Tables whose numbers are diagnostics, not scores; reports read the same stored diagnostics.
 TABLES: dict[tuple[str, str], FigureDiagnostics] = {
     ("caote", "Table 8"): FigureDiagnostics(("score_ranks",), full=1, mini=3),
@@ -192,8 +199,16 @@ TABLES: dict[tuple[str, str], FigureDiagnostics] = {
 }
 
 
+def item_with_cells(paper: str, item: str) -> str:
+    """The item whose experiment has the cells of this one; itself for most."""
+    plan = OUR_FIGURES[item] if paper == OURS else FIGURES.get((paper, item))
+    return (plan.rows_of if plan else "") or item
+
+
 def diagnostics_of(paper: str, item: str) -> FigureDiagnostics:
     """The diagnostics that a figure or table takes; none for most."""
+    if paper == OURS:
+        return OUR_FIGURES[item].diagnostics
     return FIGURES[paper, item].diagnostics if (paper, item) in FIGURES else TABLES[paper, item]
 
 
@@ -221,12 +236,24 @@ def figure_or_reason(paper: str, item: str, rows: pd.DataFrame, store: Store, sc
         return FigureSlot(None, f"An illustration ({entry['shows']}): nothing in it is measured.")
     if (paper, item) not in FIGURES:
         return FigureSlot(None, "Not a figure: its numbers stand in a table.")
-    plan = FIGURES[paper, item]
+    return _drawn(
+        FIGURES[paper, item], paper, item, f"{PAPER_TITLES[paper]} {item}: {entry['shows']}.", rows, store, scale
+    )
+
+
+def our_figure_or_reason(item: str, rows: pd.DataFrame, store: Store, scale: Scale = "mini") -> FigureSlot:
+    """The same of one of `OUR_FIGURES`."""
+    return _drawn(OUR_FIGURES[item], OURS, item, f"{item}, over the length of the answer.", rows, store, scale)
+
+
+def _drawn(
+    plan: FigureSpec, paper: str, item: str, title: str, rows: pd.DataFrame, store: Store, scale: Scale
+) -> FigureSlot:
     try:
         data = load_figure_data(paper, plan.rows_of or item, rows, store, scale)
         with white_page_style():
             sketch, slim = plan.draw(data, WIDE), plan.draw(data, NARROW)
-            caption = f"{PAPER_TITLES[paper]} {item}: {entry['shows']}. {_setting_text(data)} {sketch.says}"
+            caption = f"{title} {_setting_text(data)} {sketch.says}"
             name = f"{paper}-{experiment_name(item)}-{scale}"
             svg, png = render_figure(sketch, name, caption), render_pixels(sketch)
             narrow = render_figure(slim, f"{name}-narrow", caption)
