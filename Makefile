@@ -65,6 +65,7 @@ PAPERS := hashevict keydiff caote buzz kvec
 # On the small model one-thread processes are faster than threads of one process; on GPUs there is one worker per GPU.
 WORKERS := $(if $(filter mini,$(SCALE)),launcher.workers=2)
 TWO     := $(if $(filter mini,$(SCALE)),--jobs=2)
+BOARD   := results/board
 SWEEP   := scale=$(SCALE) summary=false launcher=local $(WORKERS) $(if $(MODEL),model=$(MODEL))
 
 plan-%: $(READY)  ## plan-<paper>: estimate what its sweep feeds and holds, before anything runs (MODEL=…, SCALE=full)
@@ -88,9 +89,9 @@ reproduce: $(READY)  ## all five papers and our own comparisons as one sweep; ce
 	@$(MAKE) --no-print-directory --jobs=2 $(PAPERS:%=report-%) report-ours
 
 leaderboard: $(READY)  ## all policies at 8:1, 4:1 and 2:1 of the bytes, in both protocols (SCALE=mini; SCALE=small: SmolLM2)
-	$(BIN)/python -m harness +exp=leaderboard $(SWEEP) || test $$? -eq 2
-	$(BIN)/python -m scripts.efficiency --of leaderboard --scale $(SCALE)
-	@$(MAKE) --no-print-directory report-ours
+	$(BIN)/python -m harness +exp=leaderboard $(SWEEP) results_dir=$(BOARD) || test $$? -eq 2
+	$(BIN)/python -m scripts.efficiency --of leaderboard --scale $(SCALE) --results $(BOARD)
+	$(BIN)/python -m harness report paper=ours results_dir=$(BOARD)
 
 reference: $(READY)  ## copy the result of make reproduce to results/reference, which is in git
 	$(BIN)/python -m harness store pack --to results/reference

@@ -7,8 +7,7 @@ import pytest
 from chromium import Browser
 from test_reference_result import REFERENCE
 
-from harness.papers.published import PAPERS
-from harness.papers.report_items import OURS_PAGE
+from harness.papers.published import OURS, PAPERS
 
 pytestmark = chromium.needed
 BROKEN = "return [...document.images].filter(image => !image.naturalWidth).map(image => image.alt)"
@@ -32,7 +31,7 @@ def browser(tmp_path_factory):
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("paper", [*PAPERS, OURS_PAGE])
+@pytest.mark.parametrize("paper", [*PAPERS, OURS])
 def test_a_report_is_whole_and_fits(browser, paper, width):
     browser.driver.get_log("browser")
     browser.open(f"{paper}/index.html", width)

@@ -32,7 +32,7 @@ def main() -> None:
     # The preset kvec raises three heads a layer, and these models have two or three.
     kvec = "kvec/testbed" if options.model in ("testbed", "smollm2-135m") else "kvec"
     is_board = options.of == "leaderboard"
-    cases = board_cases(scale, options.scale) if is_board else timed_cases(scale, kvec)
+    cases = board_cases(scale, options.scale, options.model) if is_board else timed_cases(scale, kvec)
     counts_too = not (is_board or scale.tests_only)
     also = ", and counts" if counts_too else ""
     print(f"{len(cases)} cases in {options.repeats} rounds{also}: {options.model} on {device}", flush=True)

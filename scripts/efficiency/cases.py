@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from harness.config.policy_config import preset
 from harness.engine.requests import Regime
 from harness.papers.efficiency_rows import BOARD_ITEM
 
@@ -30,6 +31,7 @@ class CostCase:
     new: tuple[int, ...] = (32,)
     share: str = ""
     setting: str = ""
+    overrides: tuple[str, ...] = ()  # of the composed policy, which change none of its work
 
     @property
     def label(self) -> str:
@@ -120,17 +122,27 @@ def _grid(scale: Scale, kvec: str) -> Iterator[CostCase]:
 BOARD = Path(__file__).parents[2] / "conf" / "exp" / "leaderboard.yaml"
 
 
-def board_cases(scale: Scale, name: str) -> list[CostCase]:
-    """The policies of `BOARD` at the scale of this name, each in the regimes that it is run in, dense beside them."""
+def board_cases(scale: Scale, name: str, model: str) -> list[CostCase]:
+    """The policies of `BOARD` at the scale of this name, each in the regimes that it is run in, dense beside them.
+
+    Under the names that their rows have: ``h2o`` is called h2o/keydiff there.
+    Q-Filters take the filters of the ``model`` whose shape is timed, though the weights are others.
+    """
     grids = yaml.safe_load(BOARD.read_text())["grids"]["leaderboard"][name]
     named: dict[Regime, dict[str, None]] = {}
     for line in grids:
-        named.setdefault(line["prompt"], {"dense": None}).update(dict.fromkeys(line["policy"]))
+        named.setdefault(line["prompt"], {"dense": None}).update(
+            dict.fromkeys(str(preset(policy)["name"]) for policy in line["policy"])
+        )
+    filters = (f"model.name={model}", "+policy.scorer.transfer=true")
     return [
-        CostCase(BOARD_ITEM, policy, regime, scale.tokens, scale.budget, scale.block, (scale.new,))
+        CostCase(
+            BOARD_ITEM, policy, regime, scale.tokens, scale.budget, scale.block, (scale.new,),
+            overrides=filters if policy.startswith("qfilters") else (),
+        )
         for regime, policies in named.items()
         for policy in policies
-    ]
+    ]  # fmt: skip
 
 
 SCORING = ("window", "sink", "h2o/keydiff", "tova/keydiff", "snapkv/keydiff", "keydiff")

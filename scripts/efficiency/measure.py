@@ -85,7 +85,7 @@ def counted_lines(engine: Engine, scale: Scale, repeats: int) -> list[Line]:
 
 
 def _reading(engine: Engine, each: Counting, tokens: int) -> Callable[[], None]:
-    row = Request(prompt(tokens, engine.config.vocab_size), policy_of(each.policy, ""), each.budget, 1)
+    row = Request(prompt(tokens, engine.config.vocab_size), policy_of(each.policy), each.budget, 1)
 
     def read() -> None:
         with torch.no_grad(), slots_enabled(engine.model):
@@ -96,7 +96,7 @@ def _reading(engine: Engine, each: Counting, tokens: int) -> Callable[[], None]:
 
 def _stepping(engine: Engine, each: Counting, count: int) -> Callable[[], None]:
     """So many steps over a cache that is full: dense as long as the others are on average."""
-    policy = policy_of(each.policy, "")
+    policy = policy_of(each.policy)
     tokens = each.tokens - count // 2 if policy.is_dense else each.tokens + each.block
     row = Request(prompt(tokens, engine.config.vocab_size), policy, each.budget, count + 1)
     with torch.no_grad(), slots_enabled(engine.model):

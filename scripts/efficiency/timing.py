@@ -32,10 +32,10 @@ class Timing:
 
 
 @cache
-def policy_of(name: str, setting: str) -> Policy:
-    """The preset with one setting of its structure (``recovery=0.7``), if any is given."""
+def policy_of(name: str, setting: str = "", overrides: tuple[str, ...] = ()) -> Policy:
+    """The preset with one setting of its structure (``recovery=0.7``), if any is given, and these overrides."""
     settings = [f"policy.structure.{setting}"] if setting else []
-    config = checked_config(compose_config([f"policy={name}", *settings]))
+    config = checked_config(compose_config([f"policy={name}", *settings, *overrides]))
     return policy_from(config["policy"], ModelSpec.parse(config["model"]), [])
 
 
@@ -43,13 +43,16 @@ def timed(engine: Engine, case: CostCase, seed: int) -> Timing:
     """Run it once. ``seed``: of the random tokens; a new prompt each time, so that nothing is found warm."""
     tokens = prompt(case.tokens, engine.config.vocab_size, seed)
     longest = max(case.new)
-    asked = Request(tokens, policy_of(case.policy, case.setting), case.budget, longest + 1)
+    asked = Request(tokens, policy_of(case.policy, case.setting, case.overrides), case.budget, longest + 1)
     now = _clock(engine.model.device)
     with torch.inference_mode():
         begun = now()
         (filtered,) = filter_prompts(engine.model, [asked])
         with slots_enabled(engine.model):
-            batch = engine.new_batch([filtered.row], Prompting(case.regime, case.block))
+            rows, prompting = [filtered.row], Prompting(case.regime, case.block)
+            futures = engine.look_ahead(rows, prompting)  # KVzip repeats the prompt, which is a part of its price
+            batch = engine.new_batch(rows, prompting)
+            futures.attach_to(batch)
             collector = NextLogits.of(1)
             engine.read_prompts(batch, collector)
             token = int(collector.logits.argmax(-1))

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 import yaml
 
 from harness.config import provenance
+from harness.config.policy_config import preset
 from harness.engine.engine import Engine
 from harness.papers import flop_formulas
 from harness.papers.efficiency_rows import CASE, COLUMNS, save_rows
@@ -19,6 +20,7 @@ from scripts.efficiency import cases
 from scripts.efficiency.cases import SCALES, Scale, timed_cases
 from scripts.efficiency.counting import DIVISION, ROOT, SOFTMAX, operations_of
 from scripts.efficiency.measure import counted_lines, timed_lines
+from scripts.efficiency.timing import policy_of
 
 TINY = Scale(
     tokens=64, budget=40, block=16, new=2, summary=128, grid_in=(70, 80), grid_out=(1, 2), grid_budget=48,
@@ -130,7 +132,23 @@ def test_dense_stands_in_every_item_of_times():
 def test_the_board_times_every_policy_of_the_leaderboard_beside_dense(name):
     """In the regimes in which the experiment runs them, each once."""
     settings = yaml.safe_load(cases.BOARD.read_text())["grids"]["leaderboard"][name]
-    asked = {(policy, line["prompt"]) for line in settings for policy in line["policy"]}
-    timed = [(case.policy, case.regime) for case in cases.board_cases(SCALES[name], name)]
+    asked = {(preset(policy)["name"], line["prompt"]) for line in settings for policy in line["policy"]}
+    timed = [(case.policy, case.regime) for case in cases.board_cases(SCALES[name], name, "testbed")]
     assert len(set(timed)) == len(timed)
     assert set(timed) == asked | {("dense", regime) for _, regime in asked}
+
+
+def test_what_reads_the_prompt_again_is_timed_with_it(engine):
+    """KVzip lets the model repeat the prompt before anything is evicted."""
+    board = cases.board_cases(TINY, "mini", "testbed")
+    few = [case for case in board if case.policy in ("dense", "kvzip/uniform") and case.regime == "one_shot"]
+    found = {(line["policy"], line["quantity"]): line["value"] for line in timed_lines(engine, few, 1)}
+    assert found["kvzip/uniform", "slots_kept_max"] == 40 + 2
+    assert found["dense", "slots_kept_max"] == 64 + 2
+
+
+def test_filters_are_those_of_the_model_whose_shape_is_timed():
+    board = cases.board_cases(SCALES["small"], "small", "smollm2-135m")
+    (case,) = [case for case in board if case.policy == "qfilters"]
+    filters = policy_of(case.policy, case.setting, case.overrides).scorer.filters
+    assert (len(filters), len(filters[0]), len(filters[0][0])) == (30, 3, 64)
