@@ -53,14 +53,15 @@ class DropKV(Stateless):
         """(R, H, N): 0 or more."""
         queries, asked = view.state["queries"], view.state["asked"]
         values = view.values.float().masked_fill(~view.filled.unsqueeze(-1), 0.0)
-        precise, squares = values.double().mT, values.double().square().sum(-1).unsqueeze(2)
+        precise = values.double()
+        squares = precise.square().sum(-1).unsqueeze(2)
         total = torch.zeros_like(values[..., 0])
         for start in range(0, self.window, QUERIES_AT_ONCE):
             tile = slice(start, min(start + QUERIES_AT_ONCE, self.window))
             given = view.attention.probabilities_from(queries[:, :, tile], asked[:, tile])  # (R, H, G, w, N)
             given = given.flatten(2, 3)
             outputs = (given @ values).double()
-            away = squares - 2 * outputs @ precise + outputs.square().sum(-1, keepdim=True)  # (R, H, G·w, N)
+            away = squares - 2 * outputs @ precise.mT + outputs.square().sum(-1, keepdim=True)  # (R, H, G·w, N)
             total += ((given / (1 - given + self.epsilon)).square() * away.clamp_(min=0).float()).sum(2)
         mean = total / (queries.shape[1] // values.shape[1])
         return pool_neighbours(mean, view.positions, self.kernel, "avg", no_slot_is_empty=view.is_full)
