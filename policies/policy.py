@@ -256,9 +256,15 @@ class Policy:
         return self.scorer.update(view)
 
     def scores(self, view: CacheView) -> Tensor:
-        """(R, H, N) fp32, larger = keep, after the value correction."""
+        """(R, H, N) fp32, larger = keep, after the value correction. Raises `PolicyError` for anything else."""
         assert self.scorer is not None
         base = self.scorer.score(view)
+        if not isinstance(base, Tensor) or base.shape != view.filled.shape or not base.is_floating_point():
+            given = f"{base.dtype} {tuple(base.shape)}" if isinstance(base, Tensor) else type(base).__name__
+            raise PolicyError(
+                f"The scores of policy '{self.name}' are {given}, not floating-point numbers of (rows, KV heads, "
+                f"slots), here {tuple(view.filled.shape)}: let {type(self.scorer).__name__}.score return one for each."
+            )
         return base if self.correction is None else self.correction.correct(base, view)
 
     def keep(self, view: CacheView) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from omegaconf import OmegaConf, open_dict
 from rich.table import Table
 
 from harness.analysis.diagnostics import DIAGNOSTICS, check, chosen
@@ -32,9 +33,7 @@ from harness.store.store import Store
 
 def main(words: Sequence[str]) -> None:
     """Diagnose and write. Raises the errors of `harness.config.cell.USER_ERRORS`."""
-    config = _composed(words)
-    what = config.pop("what", None) or []
-    check_value(tuple[str, ...], what, "what")
+    what, config = _composed(words)
     chosen(what)
     asked = Cell.parse(config)
     cell = replace(asked, limit=asked.limit or 1)
@@ -59,9 +58,14 @@ def main(words: Sequence[str]) -> None:
     say(f"Frames: {folder}")
 
 
-def _composed(words: Sequence[str]) -> dict[str, Any]:
-    """The configuration of the main command, and ``what``, which only this command has."""
-    return checked_config(compose_config([f"+{word}" if word.startswith("what=") else word for word in words]))
+def _composed(words: Sequence[str]) -> tuple[Sequence[str], dict[str, Any]]:
+    """``what``, which only this command has, and the configuration of the main command."""
+    config = compose_config([f"+{word}" if word.startswith("what=") else word for word in words])
+    with open_dict(config):
+        asked = config.pop("what", None) or []
+    what = OmegaConf.to_container(asked) if OmegaConf.is_config(asked) else asked
+    check_value(tuple[str, ...], what, "what")
+    return what, checked_config(config)
 
 
 def _show(name: str, frame: pd.DataFrame) -> None:

@@ -70,7 +70,7 @@ def _called(command: str, words: Sequence[str]) -> int | None:
 
         print(listing(words[0] if words else ""))
     elif command == "plan":
-        _compose_with_hydra(words, _plan)
+        _compose_with_hydra(words or [QUICK_START], _plan)
     elif command == "run":
         _compose_with_hydra(words or [QUICK_START], _run)
     else:

@@ -14,9 +14,8 @@ import torch
 from omegaconf import DictConfig
 from rich.markup import escape
 
-import tasks
 from harness.cli.claim_samples import claim_sample_lines
-from harness.config.cell import Cell
+from harness.config.cell import Cell, task_from
 from harness.config.compose import checked_config
 from harness.config.model import DTYPES, ModelSpec, pick_device
 from harness.config.policy_config import preset
@@ -130,7 +129,7 @@ def _model_is_here(model: ModelSpec) -> bool:
 
 def _data_is_here(config: Mapping[str, Any]) -> bool:
     try:
-        tasks.build(**config).revision()
+        task_from(config).revision()
     except TaskError:
         return False
     return True

@@ -23,7 +23,7 @@ from harness.analysis.token_diagnostics import pieces
 from harness.cli.arguments import parse_known
 from harness.config import provenance
 from harness.config.cell import Cell
-from harness.config.compose import checked_config, compose_config
+from harness.config.compose import checked_config, compose_config, composing_errors
 from harness.config.model import ModelSpec, pick_device
 from harness.console import say
 from harness.errors import CellError, UserError
@@ -66,12 +66,13 @@ def main(words: Sequence[str]) -> None:
 
 def _composed(arguments: Sequence[str]) -> list[dict[str, Any]]:
     """The configurations of the main command, one for each combination of values that are joined by commas."""
-    choices = [
-        [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
-        if each.is_sweep_override()
-        else [each.input_line]
-        for each in OverridesParser.create().parse_overrides(list(arguments))
-    ]
+    with composing_errors():
+        choices = [
+            [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
+            if each.is_sweep_override()
+            else [each.input_line]
+            for each in OverridesParser.create().parse_overrides(list(arguments))
+        ]
     return [checked_config(compose_config(typed)) for typed in itertools.product(*choices)]
 
 

@@ -66,7 +66,7 @@ class Cell:
 
         Raises `CellError` for parts that do not go together, and the other errors of `harness.config.cell.USER_ERRORS`.
         """
-        task = with_sampling(_task(config["task"]), _sampling(config["sampling"]))
+        task = with_sampling(task_from(config["task"]), _sampling(config["sampling"]))
         task.revision()  # missing data is named before the model is looked for
         model = ModelSpec.parse(config["model"])
         policy = policy_from(config["policy"], model, config["trusted"])
@@ -146,7 +146,8 @@ class Cell:
         }
 
 
-def _task(config: Mapping[str, Any]) -> Task:
+def task_from(config: Mapping[str, Any]) -> Task:
+    """The task that a configuration describes. Raises the errors of `USER_ERRORS`; its data are read later."""
     check_settings(Named, config, "task")
     kind = tasks.task_class(config["name"])
     check_settings(kind, config, "task")

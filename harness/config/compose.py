@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
 from harness.config.experiments import CONF, option_names
@@ -64,21 +64,62 @@ def _unknown_option(error: MissingConfigException) -> str:
 
 
 def _unreadable(error: Exception) -> str:
-    """The complaint as one sentence, with the nearest settings where it names one."""
-    message = str(error) or type(error).__name__
-    if match := re.search(r"Could not override '([^'.@]+)'", message):
-        known = [
-            *map(str, OmegaConf.load(CONF / "config.yaml")),
-            "exp",
-            "launcher",
-            "logger",
-            "model",
-            "policy",
-            "scale",
-            "task",
-        ]
-        return f"There is no setting '{match[1]}'. {nearest(match[1], {*known} - {'defaults', 'hydra'})}"
-    if match := re.search(r"Ambiguous value for argument '(([^=]+)=([^']*))'", message):
-        return f"{match[1]} is several values: add -m to run each of them, or write {match[2]}=[{match[3]}] for a list."
+    """The complaint as one sentence: the word at fault, and what to write instead."""
+    message = " ".join((str(error) or type(error).__name__).split())
+    if isinstance(error, OverrideParseException):
+        return _unparsable(error.override)
+    if match := re.search(r"Could not override '([^'@]+)'", message):
+        return _unknown_setting(match[1], error.__cause__)
+    for pattern, sentence in HYDRA_SAYS:
+        if match := re.search(pattern, message):
+            return sentence.format(*match.groups())
     what = "The command line" if isinstance(error, HydraException) else "The configuration"
-    return f"{what} could not be read: {' '.join(message.split())}"
+    return f"{what} could not be read: {message}"
+
+
+# What Hydra's messages say, in our words. Their last lines offer ways out that would not lead to a run.
+HYDRA_SAYS = (
+    (
+        r"Ambiguous value for argument '(([^=]+)=(.*?))' 1\.",
+        "{0} is several values: add -m to run each of them, or write {1}=[{2}] for a list.",
+    ),
+    (r"Sweep parameters '(.+)' requires", "{0} is a sweep: add -m to run each of its values."),
+    (
+        r"An item is already at '(.+?)'\. Either remove \+ prefix: '(.+)' Or add",
+        "{0} is a setting already: write {1}, without the +.",
+    ),
+    (r"Could not delete from config\. '(.+)' does not exist", "There is no setting '{0}' to take out."),
+    (r"Could not delete from config\. The value of '(.+)' is (.*) and not", "{0} is {1}: write ~{0} to take it out."),
+    (r"Error merging override \+*(([^=]+)=?.*)", "{0} does not fit: {1} holds a value of another kind."),
+    (r"Override (.+) looks like a config group", "{0} names a package, which only groups such as policy have."),
+    (
+        r"Config group override must be a string or a list",
+        "A group such as policy or task was given something that is no name: write policy=keydiff, for example.",
+    ),
+    (r"force-add of config groups is not supported: '\+\+(.+)'", "Write {0}, without the ++."),
+)
+
+
+def _unparsable(word: str) -> str:
+    """A word that Hydra's grammar cannot read."""
+    name, equals, value = word.partition("=")
+    if not equals and not word.startswith("~"):
+        return f"'{word}' is not a setting: write key=value, for example budget=25%."
+    if not re.fullmatch(r"(~|\+{1,2})?[\w./$-]+(@[\w.:]+)?", name):
+        return f"'{word}' could not be read: '{name}' is not the name of a setting."
+    if any(value.count(opening) != value.count(closing) for opening, closing in ("[]", "{}", "()")):
+        return f"'{word}' could not be read: a bracket is not closed, or not opened."
+    quoted = name + '="' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return f"'{word}' could not be read: a text with such characters stands in two pairs of quotes, '{quoted}'."
+
+
+def _unknown_setting(key: str, cause: BaseException | None) -> str:
+    """A dotted key that no file has; ``cause``: OmegaConf's error, which holds the settings at the place it reached."""
+    siblings = getattr(cause, "parent_node", None)
+    known = {str(name) for name in siblings} if isinstance(siblings, DictConfig) else set()
+    reached = str(getattr(cause, "full_key", "") or key)
+    if "." not in reached:
+        known |= {"exp", "launcher", "logger", "model", "policy", "scale", "task"}
+        known -= {"hydra"}
+    name = reached.rpartition(".")[2]
+    return f"There is no setting '{key}'. {nearest(name, known)}" if known else f"There is no setting '{key}' here."

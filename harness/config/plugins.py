@@ -53,8 +53,20 @@ def as_policy(thing: Any) -> Policy:
     if hasattr(thing, "keep"):
         return thing  # type: ignore[no-any-return]
     if hasattr(thing, "score"):
-        return Policy(type(thing).__name__.lower(), scorer=thing)
+        return Policy(type(thing).__name__.lower(), scorer=checked_scorer(thing))
     raise UserError(f"{type(thing).__name__} is neither a policy (with keep) nor a scorer (with score).")
+
+
+def checked_scorer(thing: Any) -> Any:
+    """A scorer from outside, as it is. Raises `UserError` for what is none."""
+    if not hasattr(thing, "score"):
+        raise UserError(f"{type(thing).__name__} is no scorer: it has no function score (docs/add-a-policy.md).")
+    if not isinstance(getattr(thing, "state", None), Mapping):
+        raise UserError(
+            f"{type(thing).__name__} does not say what it carries from chunk to chunk (state): derive it from "
+            "policies.scorer.Stateless, or see policies/h2o.py."
+        )
+    return thing
 
 
 def _imported(target: str, trusted: Collection[str]) -> Any:
@@ -71,8 +83,11 @@ def _imported(target: str, trusted: Collection[str]) -> Any:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise UserError(f"_target_={target} cannot be imported: {error}. Is the package on PYTHONPATH?") from error
+    except (SyntaxError, ValueError) as error:  # ValueError: a null byte
+        raise UserError(f"The module {module_name} is not Python that can be read: {error}.") from error
     if not hasattr(module, name):
-        raise UserError(f"The module {module_name} has no '{name}'. {nearest(name, vars(module))}")
+        classes = [known for known in vars(module) if not known.startswith("_")]
+        raise UserError(f"The module {module_name} has no '{name}'. {nearest(name, classes)}")
     return getattr(module, name)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from harness.config.compose import checked_config, compose_config
 from harness.config.head_profiles import with_profile
 from harness.config.model import ModelSpec
-from harness.config.plugins import as_policy, build_plugin, is_plugin, registered_object
+from harness.config.plugins import as_policy, build_plugin, checked_scorer, is_plugin, registered_object
 from harness.config.type_check import check_settings, check_value
 from policies import Policy, build
 from policies.registry import NAMED_PARTS, PLAIN_PARTS, VALUES
@@ -28,6 +28,8 @@ def policy_from(config: Mapping[str, Any], model: ModelSpec, trusted: Collection
         return as_policy(build_plugin(config, trusted))
     _check_parts(config)
     parts = {key: build_plugin(spec, trusted) if is_plugin(spec) else spec for key, spec in config.items()}
+    if is_plugin(config.get("scorer")):
+        checked_scorer(parts["scorer"])
     return build(with_token_ids(with_profile(parts, model), model))
 
 

@@ -126,6 +126,7 @@ class Settings:
     results_dir: Folder
 
 
+BESIDE = ("grids", "hydra")  # an experiment's cells, and Hydra's own settings
 GROUPS: Mapping[str, Mapping[str, type]] = {
     "launcher": {"local": LocalLauncher, "slurm": SlurmLauncher, "ray": RayLauncher},
     "logger": {"wandb": WandbSettings},
@@ -137,6 +138,10 @@ def check_config(config: Mapping[str, Any]) -> None:
 
     The parts of the policy, the model and the task are checked where they are built (`harness.config.cell.Cell.parse`).
     """
+    known = [field.name for field in fields(Settings)]
+    for name in config:
+        if name not in (*known, *BESIDE):
+            raise UserError(f"There is no setting '{name}'. {nearest(str(name), known)}")
     check_settings(Settings, config)
     check_settings(EngineSettings, config["engine"], "engine")
     check_names(config["engine"], [field.name for field in fields(EngineSettings)], "The engine")

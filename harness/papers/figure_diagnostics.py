@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from harness.config import provenance
 from harness.config.cell import Cell
-from harness.config.compose import checked_config
+from harness.config.compose import checked_config, composing_errors
 from harness.config.experiments import CONF
 from harness.config.experiments import grid_jobs as written_out
 from harness.config.model import ModelSpec, pick_device
@@ -117,4 +117,5 @@ def _item_configs(
 @cache
 def _compose(overrides: tuple[str, ...]) -> DictConfig:
     """A composed configuration; figures share most of theirs."""
-    return compose("config", overrides=list(overrides))
+    with composing_errors():
+        return compose("config", overrides=list(overrides))

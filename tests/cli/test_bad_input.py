@@ -62,7 +62,10 @@ CASES = {
     "too short a prompt": (["task.lengths=[40]"], "Use"),
     "no samples": (["limit=0"], "at least 1"),
     "no such device": (["device=cuda"], "use device=cpu"),
-    "grammar": (["policy=[h2o"], "The command line could not be read"),
+    "grammar": (["policy=[h2o"], "could not be read: a bracket is not closed, or not opened"),
+    "grammar of survivors": (["survivors", "task.depths=[50"], "'task.depths=[50' could not be read: a bracket is not"),
+    "unknown setting of figures": (["figures", "paper=keydiff", "modl=x"], "no setting 'modl'. Did you mean model?"),
+    "added setting": (["+udget=48"], "There is no setting 'udget'. Did you mean budget or budget_of?"),
     "unknown list": (["list", "polices"], "There is no list of 'polices'. Did you mean policies?"),
 }
 

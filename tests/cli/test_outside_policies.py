@@ -72,6 +72,72 @@ def test_what_cannot_be_built_is_refused_in_a_sentence(arguments, sentence, my_p
     assert "Traceback" not in error
 
 
+SCORERS = """
+from dataclasses import dataclass
+import torch
+from policies.scorer import Scorer, Stateless
+
+@dataclass(frozen=True)
+class SaysNothingOfState(Scorer):
+    def score(self, view):
+        return view.keys.norm(dim=-1)
+
+@dataclass(frozen=True)
+class OneNumber(Stateless):
+    def score(self, view):
+        return 1
+
+@dataclass(frozen=True)
+class OneForEachRow(Stateless):
+    def score(self, view):
+        return torch.zeros(len(view.keys))
+
+@dataclass(frozen=True)
+class NoScore(Stateless):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("SaysNothingOfState", "does not say what it carries from chunk to chunk (state): derive it from policies.sc"),
+        (
+            "OneNumber",
+            "The scores of policy 'onenumber' are int, not floating-point numbers of (rows, KV heads, slots)",
+        ),
+        ("OneForEachRow", "The scores of policy 'oneforeachrow' are torch.float32 (1,), not floating-point numbers of"),
+        ("NoScore", "NoScore is neither a policy (with keep) nor a scorer (with score)."),
+        ("Any", "has no 'Any'. Known: NoScore, OneForEachRow, OneNumber, SaysNothingOfState, Scorer, Stateless, dat"),
+        ("as_part.NoScore", "NoScore is no scorer: it has no function score"),
+        ("as_part.SaysNothingOfState", "does not say what it carries from chunk to chunk"),
+    ],
+)
+def test_a_scorer_that_does_not_fit_is_named(name, sentence, monkeypatch, tmp_path, capfd):
+    (tmp_path / "their_scorers.py").write_text(SCORERS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "their_scorers", raising=False)
+    name = name.removeprefix("as_part.") if (as_part := name.startswith("as_part.")) else name
+    target = f"_target_=their_scorers.{name}"
+    words = ["policy=sink", f"+policy.scorer.{target}"] if as_part else ["policy=outside", f"policy.{target}"]
+    with pytest.raises(SystemExit) as end:
+        run([*words, "trusted=[their_scorers]", *SMALL, "limit=1", f"results_dir={tmp_path}/out"], monkeypatch)
+    assert end.value.code == 2
+    error = capfd.readouterr().err
+    assert sentence in error
+    assert "Traceback" not in error
+
+
+def test_a_module_that_is_not_python_is_named(monkeypatch, tmp_path, capfd):
+    (tmp_path / "half_written.py").write_text("def score(view:\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["policy=outside", "policy._target_=half_written.Mine", "trusted=[half_written]", *SMALL]
+    with pytest.raises(SystemExit) as end:
+        run([*words, f"results_dir={tmp_path}/out"], monkeypatch)
+    assert end.value.code == 2
+    assert "The module half_written is not Python that can be read: " in capfd.readouterr().err
+
+
 def test_an_installed_package_may_offer_one_by_name(my_pkg, monkeypatch, tmp_path):
     from importlib.metadata import EntryPoint
 

@@ -114,8 +114,21 @@ SENTENCES = {
     "~task": "task is missing: give settings with names.",
     "~budget": "budget is missing: give a whole number, or a finite number, or a text.",
     "task=null": (
-        "The configuration could not be read: Config group override must be a string or a list. Got NoneType"
+        "A group such as policy or task was given something that is no name: write policy=keydiff, for example."
     ),
+    "task.lenghts=[128]": "There is no setting 'task.lenghts'. Did you mean lengths?",
+    "+udget=48": "There is no setting 'udget'. Did you mean budget or budget_of?",
+    "+budget=48": "budget is a setting already: write budget=48, without the +.",
+    "++policy=tova": "Write policy=tova, without the ++.",
+    "budget": "'budget' is not a setting: write key=value, for example budget=25%.",
+    "budget=]": "'budget=]' could not be read: a bracket is not closed, or not opened.",
+    "model.path=ä": (
+        "'model.path=ä' could not be read: a text with such characters stands in two pairs of quotes, "
+        "'model.path=\"ä\"'."
+    ),
+    "sampling=[3]": "sampling=[3] does not fit: sampling holds a value of another kind.",
+    "~budgt": "There is no setting 'budgt' to take out.",
+    "limit=choice(1,2)": "limit=choice(1,2) is a sweep: add -m to run each of its values.",
     "policy=sink,tova": (
         "policy=sink,tova is several values: add -m to run each of them, or write policy=[sink,tova] for a list."
     ),
