@@ -68,6 +68,8 @@ def _called(command: str, words: Sequence[str]) -> int | None:
     if command == "list":
         from harness.config.experiments import listing
 
+        if words[1:]:
+            raise UserError(f"list shows one list at a time: python -m harness list {words[0]}")
         print(listing(words[0] if words else ""))
     elif command == "plan":
         _compose_with_hydra(words or [QUICK_START], _plan)

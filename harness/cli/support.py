@@ -14,6 +14,7 @@ from harness.config.experiments import CONF, option_names
 from harness.config.model import ModelSpec
 from harness.config.policy_config import policy_from
 from harness.engine.requests import REGIMES, Prompting, reason_against
+from harness.errors import UserError
 from policies import CORRECTIONS, SCORERS, Policy, PolicyError, build
 from policies.registry import ALLOCATORS
 
@@ -96,6 +97,8 @@ def _verdict(config: dict[str, Any]) -> str:
 
 
 def main(words: Sequence[str]) -> None:
-    """Write the page."""
+    """Write the page. Raises `UserError` for any words: it has no settings."""
+    if words:
+        raise UserError(f"support takes no settings, but was given {words[0]!r}: leave it out.")
     Path(PAGE).write_text(page())
     print(f"Wrote {PAGE}.")

@@ -188,9 +188,15 @@ class ModelSpec:
 
 
 def eos_token_ids(model: PreTrainedModel) -> tuple[int, ...]:
-    """The model's stop tokens, from its generation config."""
+    """The model's stop tokens, from its generation config. Raises `UserError` where they are no tokens."""
     stops = model.generation_config.eos_token_id if model.generation_config is not None else None
-    return () if stops is None else (stops,) if isinstance(stops, int) else tuple(stops)
+    listed = () if stops is None else (stops,) if type(stops) is int else stops
+    if not isinstance(listed, (list, tuple)) or not all(type(stop) is int for stop in listed):
+        raise UserError(
+            f"The stop tokens of the model are {stops!r}, not a number or a list of numbers: mend eos_token_id in its "
+            "generation_config.json."
+        )
+    return tuple(listed)
 
 
 def pick_device(requested: str) -> str:

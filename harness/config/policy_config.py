@@ -15,6 +15,7 @@ from harness.config.compose import checked_config, compose_config
 from harness.config.head_profiles import with_profile
 from harness.config.model import ModelSpec
 from harness.config.plugins import as_policy, build_plugin, checked_scorer, is_plugin, registered_object
+from harness.config.settings import Named
 from harness.config.type_check import check_settings, check_value
 from policies import Policy, build
 from policies.registry import NAMED_PARTS, PLAIN_PARTS, VALUES
@@ -26,6 +27,7 @@ def policy_from(config: Mapping[str, Any], model: ModelSpec, trusted: Collection
         return registered_object(config)
     if is_plugin(config):
         return as_policy(build_plugin(config, trusted))
+    check_settings(Named, config, "policy")
     _check_parts(config)
     parts = {key: build_plugin(spec, trusted) if is_plugin(spec) else spec for key, spec in config.items()}
     if is_plugin(config.get("scorer")):

@@ -66,6 +66,9 @@ CASES = {
     "grammar of survivors": (["survivors", "task.depths=[50"], "'task.depths=[50' could not be read: a bracket is not"),
     "unknown setting of figures": (["figures", "paper=keydiff", "modl=x"], "no setting 'modl'. Did you mean model?"),
     "added setting": (["+udget=48"], "There is no setting 'udget'. Did you mean budget or budget_of?"),
+    "several lists": (["list", "policies", "tasks"], "list shows one list at a time: python -m harness list policies"),
+    "a policy that is taken away": (["~policy"], "policy.name is missing: give a text that is not empty."),
+    "a setting of a command without any": (["support", "to=x"], "support takes no settings, but was given 'to=x'"),
     "unknown list": (["list", "polices"], "There is no list of 'polices'. Did you mean policies?"),
 }
 

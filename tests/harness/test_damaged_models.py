@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from harness.config.model import ModelSpec
+from harness.config.model import ModelSpec, eos_token_ids
 from harness.config.model_files import BUNDLED
 from harness.errors import UserError
 
@@ -90,3 +90,11 @@ def test_code_in_a_folder_is_never_run_nor_asked_about(tmp_path, monkeypatch):
         configured(auto_map={"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"})(folder)
 
     assert type(damaged(tmp_path, change).load("cpu")).__name__ == "LlamaForCausalLM"
+
+
+@pytest.mark.parametrize("stops", [[[1]], "x", True, {"a": 1}, 0.5], ids=str)
+def test_stop_tokens_that_are_no_tokens_are_named(stops, tmp_path):
+    model = damaged(tmp_path, lambda folder: None).load("cpu")
+    model.generation_config.eos_token_id = stops
+    with pytest.raises(UserError, match=r"^The stop tokens of the model are .*: mend eos_token_id in its generation_co"):
+        eos_token_ids(model)
