@@ -11,6 +11,7 @@ import pandas as pd
 
 from harness.analysis.paired_tests import paired_p
 from harness.analysis.statistics import holm, paired_difference
+from harness.config.type_check import check_value
 from harness.errors import UserError
 from harness.report.labels import NLL, ordered_budgets, policy_labels
 from harness.report.rows import CONTEXT, checked_rows, valid_rows
@@ -37,6 +38,9 @@ def compare(
 
     Raises `UserError` for names that are not among the rows, and where nothing can be paired.
     """
+    check_value(str | Sequence[str] | None, policy, "policy")
+    check_value(str, against, "against")
+    check_value(str | None, metric, "metric")
     accepted = checked_rows(rows)
     labels = policy_labels(accepted)
     valid = valid_rows(accepted)

@@ -6,7 +6,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from harness.config import plugins
 from harness.config.budget import FULL, Budget
@@ -14,7 +14,7 @@ from harness.config.cell import as_user_errors, reason_against_budget
 from harness.config.experiments import option_names
 from harness.config.model import ModelSpec, eos_token_ids
 from harness.config.policy_config import policy_from, preset
-from harness.config.settings import Count
+from harness.config.settings import Count, Seed
 from harness.config.type_check import check_value
 from harness.engine.engine import Engine
 from harness.engine.requests import (
@@ -93,12 +93,19 @@ def generate(
     A promise that was broken (a policy that keeps too much, scores that are no numbers) is a warning, and the sentence
     is in ``ledger.invalid``. Raises `UserError` for what cannot work, with the reason.
     """
+    for name, given, kind in (("model", model, PreTrainedModel), ("tokenizer", tokenizer, PreTrainedTokenizerBase)):
+        if not isinstance(given, kind):
+            raise UserError(f"{name}= takes a {name} of transformers that is loaded, not {type(given).__name__}.")
     check_value(str, prompt, "prompt")
+    check_value(str, prompt_regime, "prompt_regime")
     check_value(Count, max_new_tokens, "max_new_tokens")
     check_value(Count, block_size, "block_size")
     check_value(bool, chat, "chat")
     check_value(str, question, "question")
-    drawn = Sampling(temperature=check_value(float, temperature, "temperature"), top_p=top_p, seed=seed)
+    check_value(float, temperature, "temperature")
+    check_value(float, top_p, "top_p")
+    check_value(Seed, seed, "seed")
+    drawn = Sampling(temperature=temperature, top_p=top_p, seed=seed)
     name = getattr(model.config, "_name_or_path", "") or type(model).__name__
     spec = _LoadedModel(name, name, model=model, loaded_tokenizer=tokenizer)
     chosen = _policy(policy, spec)

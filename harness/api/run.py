@@ -18,6 +18,7 @@ from harness.config.cell import as_user_errors
 from harness.config.compose import checked_config, compose_config
 from harness.config.experiments import CONF
 from harness.config.model_files import GGUF, model_folder
+from harness.config.type_check import check_value
 from harness.console import say
 from harness.errors import UserError
 from harness.integrations.loggers import logger_of
@@ -60,6 +61,8 @@ def run(
     Raises `UserError` for unknown names and settings, and where no cell can be run. KeyboardInterrupt keeps what was
     finished.
     """
+    check_value(str | Path, results_dir, "results_dir")
+    check_value(Sequence[str], overrides, "overrides")
     objects = [each for each in _listed(policy) if not isinstance(each, str)]
     if objects and (name := _launcher(overrides)) not in ("none", ""):
         raise UserError(

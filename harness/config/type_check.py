@@ -11,6 +11,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -28,6 +29,7 @@ ONE: dict[object, str] = {
     int: "a whole number",
     float: "a finite number",
     str: "a text",
+    Path: "a path",
     NoneType: "null",
     Any: "anything",
 }

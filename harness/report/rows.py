@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from harness.errors import UserError
+
 # Scores are comparable only within one context: everything else that changes outputs is policy or budget.
 CONTEXT = ("model", "prompt", "block_size", "dtype", "seed")
 PROVENANCE = ("git", "versions", "hardware", "device", "created")
@@ -28,23 +30,25 @@ _NUMBERS = ("block_size", "seed")
 def checked_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """A copy with gaps filled, the columns ``cluster`` and ``dense``, and unusable scores marked invalid.
 
-    Raises ValueError, with a sentence, for rows that no honest table can be made of.
+    Raises `UserError` for rows that no honest table can be made of.
     """
+    if not isinstance(rows, pd.DataFrame):
+        raise UserError(f"Rows are a pandas frame, as load_rows or run gives it, not {type(rows).__name__}.")
     if rows.empty:
-        raise ValueError("There are no rows to report: run at least one cell, or check the filter that left none.")
+        raise UserError("There are no rows to report: run at least one cell, or check the filter that left none.")
     required = (*_IDENTITY, *CONTEXT, *PROVENANCE, *_SAMPLE, *LEDGER_COLUMNS)
     missing = [name for name in required if name not in rows.columns]
     if missing:
-        raise ValueError(f"The rows lack columns of the results schema: {', '.join(missing)}.")
+        raise UserError(f"The rows lack columns of the results schema: {', '.join(missing)}.")
     out = rows.reset_index(drop=True)
     for name in _TEXT:
         out[name] = out[name].astype(object).where(out[name].notna(), "").astype(str)
     for name in _NUMBERS:
-        out[name] = out[name].fillna(-1).astype(int)
+        out[name] = _numbers(out, name).fillna(-1).astype(int)
     repeated = out[out.duplicated(["cell_id", "sample_id", "metric"])]
     if not repeated.empty:
         first = repeated.iloc[0]
-        raise ValueError(
+        raise UserError(
             f"{len(repeated)} rows repeat another row's cell, sample and metric, the first of them "
             f"{first['cell_id']}, {first['sample_id']}, {first['metric']}; "
             "counted twice they would narrow every interval."
@@ -52,11 +56,18 @@ def checked_rows(rows: pd.DataFrame) -> pd.DataFrame:
     # A sample that names no document shares nothing with others.
     named = out["document"] != ""
     out["cluster"] = np.where(named, "document " + out["document"], "sample " + out["sample_id"])
-    out["slots_requested"] = out["slots_requested"].fillna(-1)
+    out["slots_requested"] = _numbers(out, "slots_requested").fillna(-1)
     out["dense"] = out["slots_requested"] < 0
-    _mark_invalid(out, ~np.isfinite(out["value"].to_numpy(float)), "the score is not a finite number")
-    _mark_invalid(out, ~(out["weight"].to_numpy(float) > 0), "the weight is not a positive number")
+    _mark_invalid(out, ~np.isfinite(_numbers(out, "value").to_numpy(float)), "the score is not a finite number")
+    _mark_invalid(out, ~(_numbers(out, "weight").to_numpy(float) > 0), "the weight is not a positive number")
     return out
+
+
+def _numbers(rows: pd.DataFrame, name: str) -> pd.Series:
+    try:
+        return pd.to_numeric(rows[name])
+    except (TypeError, ValueError) as error:
+        raise UserError(f"The column {name} of the rows holds what is no number: {error}.") from error
 
 
 def _mark_invalid(rows: pd.DataFrame, wrong: np.ndarray, sentence: str) -> None:

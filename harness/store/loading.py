@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -23,10 +23,10 @@ import pyarrow.parquet as pq
 import tasks
 from harness.atomic_files import not_written, write_atomically
 from harness.config import identity, model_files, source_code
+from harness.config.type_check import check_value
 from harness.errors import UserError
 from harness.store import cell_folders, parts
 from harness.store.store import Damaged, Store, skipping
-from tasks.base import nearest
 
 _VERSION_OF_TASK = ("version", "revision")
 PACKED_FILE = "rows.parquet"
@@ -42,8 +42,10 @@ def load_rows(results_dir: str | Path = "results", damaged: Damaged = "raise") -
     Raises `UserError` for files that are damaged; with ``damaged="skip"`` the cells with such files are left out, each
     named in a line.
     """
-    if damaged not in get_args(Damaged):
-        raise UserError(f"damaged={damaged} is not known. {nearest(str(damaged), get_args(Damaged))}")
+    check_value(str | Path, results_dir, "results_dir")
+    check_value(Damaged, damaged, "damaged")
+    if Path(results_dir).is_file():
+        raise UserError(f"{results_dir} is a file: give the results folder that it lies in.")
     store, one_file = _places(results_dir)
     return read_packed(one_file) if one_file else store.load(_shown(store, damaged), damaged)
 
