@@ -22,8 +22,8 @@ _SAFEGUARD_ONLY = ("uniform", False, "largest_remainder")
 class AdaKV:
     """A head gets a mix of the layer's average and of the number of the layer's best scores that lie in it.
 
-    Scores of heads can be compared because every row of attention sums to 1 and all heads see the same rows. Recent
-    tokens are no candidates: each head keeps its whole window besides.
+    Scores of heads can be compared because every row of attention sums to 1 and all heads see the same rows. Sinks and
+    recent tokens are no candidates: each head keeps them besides.
 
     ``mix="safeguard"`` is what NVIDIA/kvpress does instead of mixing budgets: each head always keeps its best tokens up
     to the share ``alpha`` of its average, window included, and the layer's best scores get the rest. (kvpress masks
@@ -38,6 +38,7 @@ class AdaKV:
     beta: float = 20
     schedule: PrefixSchedule = "exact"
     mix: Mix = "convex"
+    sinks: int = 0  # first tokens inside the budget; the same number as protect.sinks
 
     def __post_init__(self) -> None:
         check_pyramid("ada", self.window, self.beta, self.schedule, get_args(PrefixSchedule))
@@ -56,6 +57,11 @@ class AdaKV:
             )
 
     @property
+    def _apart(self) -> int:
+        """Tokens that every head keeps whatever the scores."""
+        return self.window + self.sinks
+
+    @property
     def exact(self) -> bool:
         """Whether heads and layers together hold no more than the average says."""
         return self.rounding == "largest_remainder" and (self.base == "uniform" or self.schedule == "exact")
@@ -72,7 +78,7 @@ class AdaKV:
             scores = scores.masked_fill(self._safe(scores, view, candidates), torch.inf)
         owned = best_owned(scores, view, candidates, base * scores.shape[1])
         shared = owned if self.mix == "safeguard" else self._mixed(owned, base)
-        own = shared + view.per_row(tuple(min(self.window, budget) for budget in view.budgets))
+        own = shared + view.per_row(tuple(min(self._apart, budget) for budget in view.budgets))
         # The released code also rounds where a layer of the pyramid may keep exactly its prefix, and then loses a slot.
         # A prompt within the budget stays whole there too (A-32).
         rounds = self.rounding == "public_code" and self.base == "pyramid"
@@ -82,16 +88,16 @@ class AdaKV:
 
     def _safe(self, scores: Tensor, view: CacheView, candidates: Tensor) -> Tensor:
         """(R, H, N) bool: each head's best candidates that no other head can displace."""
-        sure = tuple(max(0, int(as_written(self.alpha) * budget) - self.window) for budget in view.budgets)
+        sure = tuple(max(0, int(as_written(self.alpha) * budget) - self._apart) for budget in view.budgets)
         ranked = torch.where(candidates, priorities(scores, view, None, None), -1)
         return keep_best_of_each(ranked, view, view.per_row(sure)) & candidates
 
     def _base(self, view: CacheView, row: int) -> int:
-        """The layer's average number of slots per head before the window."""
-        base = max(0, view.budgets[row] - self.window)
+        """The layer's average number of slots per head between sinks and window."""
+        base = max(0, view.budgets[row] - self._apart)
         if self.base == "uniform":
             return base
-        prefix = view.prompt_lengths[row] - self.window
+        prefix = view.prompt_lengths[row] - self._apart
         return prefix_slots(base, prefix, view.layers, self.beta, self.schedule)[view.layer]
 
     def _mixed(self, owned: Tensor, base: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import floor
 from typing import Any
@@ -23,7 +24,9 @@ class CriticalKV(OverScorer):
 
     The first keeps ``share`` of the budget by the base's scores, protected slots first. The second ranks all others by
     (score + ``epsilon``) × mean over the query group of |W_O v|₁, what the value adds to the layer's output in the
-    L1 norm (the paper's bound on the perturbation). ``sinks`` and ``recent`` are protected slots, as in ``protect``.
+    L1 norm (the paper's bound on the perturbation). ``epsilon`` is a share of attention: of a base whose scores are
+    sums over queries (``query_rows``) the mean is taken first. ``sinks`` and ``recent`` are protected slots, as in
+    ``protect``.
 
     Source: the paper's Algorithm 1 and kvpress (CriticalKVPress), whose numbers these are. Deviation: a selection is
     one ranking here, so that slots of the first stage get scores above all others.
@@ -40,7 +43,8 @@ class CriticalKV(OverScorer):
         if not self.base.nonnegative:
             raise PolicyError(
                 f"criticalkv weighs values by scores, which must be an attention mass, and those of "
-                f"{type(self.base).__name__} can be negative: use snapkv, tova, h2o or expected_attention as its base."
+                f"{type(self.base).__name__} are none: use snapkv, tova, h2o, or expected_attention with "
+                "value_norm: false as its base."
             )
         if not 0 <= self.share <= 1:
             raise PolicyError(f"criticalkv share={self.share:g} is a share of the budget: use a number from 0 to 1.")
@@ -65,10 +69,15 @@ class CriticalKV(OverScorer):
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N)."""
         base: Tensor = self.base.score(view)
-        second = (base + self.epsilon) * self._added(view)
+        second = (self._mean_mass(view, base) + self.epsilon) * self._added(view)
         first = self._first_stage(view, base)
         most = second.masked_fill(~view.filled, 0.0).amax(-1, keepdim=True)
         return torch.where(first, 2 * most + 1 + second, second)
+
+    def _mean_mass(self, view: CacheView, base: Tensor) -> Tensor:
+        """(R, H, N): the base's scores over the queries whose sum they are, which is the scale of ``epsilon``."""
+        rows: Callable[[CacheView], Tensor] | None = getattr(self.base, "query_rows", None)
+        return base if rows is None else base / rows(view).clamp(min=1)
 
     def _first_stage(self, view: CacheView, base: Tensor) -> Tensor:
         """(R, H, N) bool: the slots that ``share`` of the budget keeps by the base's scores."""

@@ -46,6 +46,11 @@ class ExpectedAttention(Stateless):
             raise PolicyError(f"expected_attention epsilon={self.epsilon:g} must be 0 or more.")
 
     @property
+    def nonnegative(self) -> bool:  # type: ignore[override]
+        """Without the values' lengths, scores are expected attention: a mass."""
+        return not self.value_norm
+
+    @property
     def foresees(self) -> int:
         """Positions beyond the text."""
         return self.future

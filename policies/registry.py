@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -102,7 +102,10 @@ def build(config: Mapping[str, Any]) -> Policy:
             raise PolicyError(f"Policy '{name}' has no part '{part}'. {nearest(part, PARTS)}")
     kind = StructuralPolicy if "structure" in settings else Policy
     policy = kind(name=name, **{part: PARTS[part](spec) for part, spec in settings.items()})
-    return _with_protected(_with_one_window(policy, settings.get("allocator")), settings.get("scorer"))
+    policy = _with_one_window(policy, settings.get("allocator"))
+    return _with_protected(
+        _with_protected(policy, "allocator", settings.get("allocator"), ("sinks",)), "scorer", settings.get("scorer")
+    )
 
 
 def _with_one_window(policy: Policy, spec: Any) -> Policy:
@@ -129,25 +132,25 @@ def _with_one_window(policy: Policy, spec: Any) -> Policy:
     return policy
 
 
-def _with_protected(policy: Policy, spec: Any) -> Policy:
-    """The policy whose scorer means by sinks and recent tokens what is protected; `PolicyError` where they differ.
+def _with_protected(policy: Policy, role: str, spec: Any, names: Sequence[str] = ("sinks", "recent")) -> Policy:
+    """The policy whose part means by sinks and recent tokens what is protected; `PolicyError` where they differ.
 
-    Some scorers count these slots apart (LagKV, CriticalKV), or leave them out (Expected Attention).
+    Some scorers count these slots apart (LagKV, CriticalKV), or leave them out (Expected Attention), and so does AdaKV.
     """
     if not isinstance(spec, str | Mapping):
         return policy
     written = {} if isinstance(spec, str) else spec
-    for name in ("sinks", "recent"):
-        scorer: Any = policy.scorer
+    for name in names:
+        part: Any = getattr(policy, role)
         meant = getattr(policy.protect, name)
-        if not hasattr(scorer, name):
+        if not hasattr(part, name):
             continue
         if name not in written:
-            policy = dataclasses.replace(policy, scorer=dataclasses.replace(scorer, **{name: meant}))
-        elif getattr(scorer, name) != meant:
+            policy = dataclasses.replace(policy, **{role: dataclasses.replace(part, **{name: meant})})
+        elif getattr(part, name) != meant:
             raise PolicyError(
-                f"Policy '{policy.name}' protects {meant:g} {PROTECTED[name]} (policy.protect.{name}), but its scorer "
-                f"counts {getattr(scorer, name)} (policy.scorer.{name}): set both to the same number."
+                f"Policy '{policy.name}' protects {meant:g} {PROTECTED[name]} (policy.protect.{name}), but its {role} "
+                f"counts {getattr(part, name)} (policy.{role}.{name}): set both to the same number."
             )
     return policy
 

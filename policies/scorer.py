@@ -44,6 +44,7 @@ class Scorer(Protocol):
     (``view.rotation``, over ``foresees`` positions more than the text has, 0 if not said) and its output projection
     (``view.output_heads``). ``reads_repetition: bool``: whether the model shall repeat the prompt, in pieces of
     ``chunk`` tokens beside the protected sinks, and the view hold what slots received (``view.repetition``).
+    ``query_rows(view)``: (R, 1, 1), over how many queries the scores are sums, where that is a known number above one.
     """
 
     @property

@@ -119,6 +119,12 @@ class SnapKV(Stateless):
             pool_neighbours(by_head.flatten(1, 2), each.flatten(1, 2), self.kernel, self.pool).view_as(by_head).mean(2)
         )
 
+    def query_rows(self, view: CacheView) -> Tensor:
+        """(R, 1, 1): over how many queries the scores are sums."""
+        if self.window_source == "carry":
+            return (view.state["asked"] >= 0).sum(-1).view(-1, 1, 1)
+        return view.attention.rows(self.window)
+
     def _window_sums(self, view: CacheView) -> Tensor:
         if self.window_source == "carry":
             return view.attention.received_from(view.state["queries"], view.state["asked"])

@@ -19,6 +19,7 @@ from harness.papers.published import FULL, Scale
 Outcome = Literal["reproduced", "not reproduced", "inconclusive", "no contrast", "not comparable"]
 Lean = Literal["for", "against", ""]
 ALPHA = 0.05  # family-wise error rate per paper
+MANY = 1_000_000  # samples: nobody runs more of one cell, and their number says nothing any more
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ class Verdict:
     lean: Lean = ""
     sentence: str = ""
     same_as: str = ""
+
+    @property
+    def demand(self) -> str:
+        """``about 240 samples would decide it``; empty where it is decided, or where no number would."""
+        return "" if self.needed_samples is None else _demand(self.needed_samples, "samples")
 
 
 def verdicts(
@@ -161,11 +167,14 @@ def _sentence(
     lacking: Sequence[str],
     p: float,
 ) -> str:
-    """``holds here: keydiff at 22% > sink at 22%, +.12 over 280 samples, the weakest of 16 comparisons, p = .002``."""
+    """``Holds here: keydiff at 22% > sink at 22%: margin +0.12 (280 samples, the weakest of 16 comparisons), p = …``.
+
+    The margin is positive where it speaks for the claim.
+    """
     total = len(evidence.results)
     of = f", the weakest of {total} comparisons" if total > 1 and outcome != "not reproduced" else ""
     by = "computed" if evidence.exact else f"{shown.n} {evidence.unit}"
-    text = f"{shown.label}: {shown.estimate:+.3g} ({by}{of})"
+    text = f"{shown.label}: margin {shown.estimate:+.3g} ({by}{of})"
     tail = "" if evidence.exact or math.isnan(p) else f", p = {_p_text(p)}"
     if outcome == "reproduced":
         out = f"Holds here: {text}{tail}."
@@ -175,11 +184,16 @@ def _sentence(
         out = f"Holds as far as it was measured ({text}{tail}); not measured: {_listed(lacking, 1)}."
     else:
         leans = {"for": "leans for it", "against": "leans against it", "": "points neither way"}[lean]
-        more = f"; about {needed:,} {evidence.unit} would decide it" if needed is not None else ""
+        more = f"; {_demand(needed, evidence.unit)}" if needed is not None else ""
         out = f"Open, {leans}: {text}{more}."
     if evidence.flat:
         out += f" Left out: {_listed(evidence.flat, 2)}."
     return out
+
+
+def _demand(needed: int, unit: str) -> str:
+    many = f"more than {MANY:,}" if needed > MANY else f"about {needed:,}"
+    return f"{many} {unit} would decide it"
 
 
 def _p_text(p: float) -> str:
@@ -202,7 +216,7 @@ def _reason(
     holding = sum(each.low >= 0 for each in evidence.results)
     total = len(evidence.results)
     by = "computed" if evidence.exact else f"[{shown.low:+.3g}, {shown.high:+.3g}], {shown.n} {evidence.unit}"
-    decisive = f"{shown.label}: {shown.estimate:+.4g} {by}"
+    decisive = f"{shown.label}: margin {shown.estimate:+.4g} {by}"
     sentences = [
         {
             "reproduced": f"{where}: all {total} comparisons hold; the weakest is {decisive}." if total > 1
@@ -214,7 +228,8 @@ def _reason(
         }[outcome]
     ]  # fmt: skip
     if needed is not None and needed > shown.n:
-        sentences.append(f"About {needed:,} {evidence.unit} would decide it.")
+        demand = _demand(needed, evidence.unit)
+        sentences.append(f"{demand[0].upper()}{demand[1:]}.")
     if same:
         sentences.append(f"The comparison is that of {same} on this model, and counts once in the correction.")
     if evidence.flat:

@@ -105,7 +105,7 @@ def row_conditions(used: pd.DataFrame) -> tuple[str, ...]:
     """Model, tasks, numbers of samples and machine of exactly the rows that a table uses, as sentences."""
     cells = used.drop_duplicates("cell_id")
     tasks = [
-        f"{task} ({metric_title(str(part['metric'].iloc[0]))}, {part['sample_id'].nunique()} samples, prompts of "
+        f"{task} ({_unit_title(str(part['metric'].iloc[0]))}, {part['sample_id'].nunique()} samples, prompts of "
         f"{_range_text(part['prompt_tokens'])} tokens, at most {part['new_tokens'].max()} new)"
         for task, part in used.groupby("task", sort=False)
     ]
@@ -118,6 +118,11 @@ def row_conditions(used: pd.DataFrame) -> tuple[str, ...]:
         f"Computed {' to '.join(dict.fromkeys((days[0], days[-1])))} on {machines or 'an unknown machine'}, commit "
         f"{', '.join(filter(None, cells['git'].unique())) or 'unknown'}.",
     )
+
+
+def _unit_title(metric: str) -> str:
+    """Of scores as they stand in the rows: perplexities are shown as their logarithm in these tables."""
+    return "nats per token" if metric == NLL else metric_title(metric)
 
 
 def _range_text(values: pd.Series) -> str:

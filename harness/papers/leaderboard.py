@@ -21,20 +21,20 @@ from harness.papers.comparison_rows import (
     format_interval,
     mean_difference,
     mean_score,
-    not_measured,
     on_common_samples,
     regime_text,
     row_conditions,
 )
 from harness.papers.efficiency_rows import BOARD_ITEM, newest_by_model, value_of
-from harness.papers.measured_tables import MeasuredTable, Value
+from harness.papers.measured_tables import MeasuredTable, NotMeasuredError, Value
 from harness.papers.published import PAPERS, name_map
 from harness.report.labels import NLL
 
 SIZES = (0.125, 0.25, 0.5)  # of the dense cache's bytes: 8:1, 4:1 and 2:1
 FEWEST_POLICIES = 5  # policies in a board
-COLUMNS = ("rank", "policy", "papers", "prompt", "budgets mixed", "score", "to dense", "ranks", "state", "samples")
+COLUMNS = ("policy", "prompt", "score", "rank", "ranks", "to dense", "state", "samples")
 TIMES = ("prompt, ms/token", "decode, ms/token")  # columns of boards whose model has been timed
+NOTES = ("papers", "budgets mixed")  # the last columns
 TIE = 1e-9  # means that differ by less are equal
 DRAWS = 2000  # of samples, for intervals of ranks
 
@@ -47,7 +47,8 @@ class LeaderboardLine:
     """
 
     policy: str
-    prompt: str
+    prompt: str  # as shown, with the block size
+    regime: str  # blocked | one_shot | token_fed
     budgets: str
     score: Interval
     to_dense: Interval | None
@@ -69,7 +70,10 @@ def leaderboards(rows: pd.DataFrame, results: Path, sizes: Sequence[float] = SIZ
     boards = (_leaderboard(part, size, timed) for part in tasks for size in sizes)
     found = [board for board in boards if board is not None]
     if not found:
-        raise not_measured("leaderboard")
+        raise NotMeasuredError(
+            f"Not measured: no task has {FEWEST_POLICIES} policies that were run on both sides of a compared size. "
+            "'python -m harness +exp=leaderboard scale=mini results_dir=<this folder>' runs them."
+        )
     return found
 
 
@@ -88,17 +92,21 @@ def _leaderboard(part: pd.DataFrame, compared: float, timed: Mapping[str, pd.Dat
     if len({each.policy for each in ranked}) < FEWEST_POLICIES:
         return None
     task, places = str(part["task"].iloc[0]), _rank_intervals(ranked, sense)
+    costs = timed.get(str(part["model"].iloc[0]))
+
+    def line(each: LeaderboardLine, rank: str = "", place: str = "") -> tuple[Value, ...]:
+        times = () if costs is None else _times(costs, each.policy, each.regime)
+        return *_table_line(each, rank, place), *times, ", ".join(_papers_of(each.policy)), each.budgets
+
+    dense_times = () if costs is None else _times(costs, "dense", "")
     lines = [
-        ("", "dense", "", "all", "", format_interval(mean_score(dense)), "", "", "", len(dense)),
-        *(_table_line("", "", each) for each in standings if each.reference),
+        ("dense", "all", format_interval(mean_score(dense)), "", "", "", "", len(dense), *dense_times, "", ""),
+        *(line(each) for each in standings if each.reference),
         *(
-            _table_line(f"{1 + sum(sense * (other.score.mean - each.score.mean) > 0 for other in ranked)}", place, each)
+            line(each, f"{1 + sum(sense * (other.score.mean - each.score.mean) > 0 for other in ranked)}", place)
             for each, place in zip(ranked, places, strict=True)
         ),
     ]
-    costs = timed.get(str(part["model"].iloc[0]))
-    if costs is not None:
-        lines = [(*line, *_times(costs, str(line[1]), str(line[3]))) for line in lines]
     left_out = f" Not run on both sides of that size, and so without a place: {'; '.join(outside)}." if outside else ""
     unit = " Scores are nats per token: the lower the better." if sense < 0 else ""
     return MeasuredTable(
@@ -110,14 +118,13 @@ def _leaderboard(part: pd.DataFrame, compared: float, timed: Mapping[str, pd.Dat
         f"before they compress it, which is not counted here. Ranks in brackets: of 95 % of {DRAWS:,} draws of samples."
         f"{unit}{_against_baselines(standings, sense)}{left_out}{_times_text(costs)}",
         conditions=row_conditions(part),
-        columns=COLUMNS if costs is None else (*COLUMNS, *TIMES),
+        columns=(*COLUMNS, *(() if costs is None else TIMES), *NOTES),
         lines=tuple(lines),
     )
 
 
-def _times(costs: pd.DataFrame, policy: str, prompt: str) -> tuple[Value, Value]:
+def _times(costs: pd.DataFrame, policy: str, regime: str) -> tuple[Value, Value]:
     """Milliseconds per token of a prompt and of decode, of one row; empty where the policy was not timed."""
-    regime = prompt.split("/")[0].split(",")[0]
     own = costs[(costs["policy"] == policy) & ((costs["prompt"] == regime) | (policy == "dense"))]
     if own.empty:
         return "", ""
@@ -177,11 +184,11 @@ def _against_baselines(standings: Sequence[LeaderboardLine], sense: int) -> str:
     return "".join(said)
 
 
-def _table_line(rank: str, place: str, each: LeaderboardLine) -> tuple[Value, ...]:
+def _table_line(each: LeaderboardLine, rank: str, place: str) -> tuple[Value, ...]:
+    """The values of `COLUMNS`."""
     gap = format_interval(each.to_dense, signed=True) if each.to_dense else ""
-    papers = ", ".join(_papers_of(each.policy))
     score, state = format_interval(each.score), f"{100 * each.state:.0f} %"
-    return rank, each.policy, papers, each.prompt, each.budgets, score, gap, place, state, each.score.n
+    return each.policy, each.prompt, score, rank, place, gap, state, each.score.n
 
 
 def _papers_of(policy: str) -> list[str]:
@@ -214,7 +221,8 @@ def _policy_line(policy: str, cells: pd.DataFrame, dense: pd.DataFrame, compared
     )
     state = float(pd.concat(ends)["state_bytes"].sum() / pd.concat(ends)["bytes"].sum())
     reference = bool(cells["reference"].iloc[0])
-    return LeaderboardLine(policy, regime_text(cells), mixed, score, to_dense, reference, blend, state)
+    regime = str(cells["prompt"].iloc[0]).partition("/")[0]
+    return LeaderboardLine(policy, regime_text(cells), regime, mixed, score, to_dense, reference, blend, state)
 
 
 def _mixed_interval(ends: Sequence[Interval], share: float) -> Interval:

@@ -24,7 +24,8 @@ from harness.papers.table_cells import experiment_key
 from harness.papers.table_sheets import sheets_of
 from harness.report.run_facts import RunSource, sources
 
-OURS_TITLE = "What only we show"
+OURS_TITLE = "Leaderboard, realised budgets and costs"
+OURS_BANNER = "Comparisons of our own. Each table names its model, its samples and the machine below it."
 BANNERS: dict[Scale, str] = {
     "mini": (
         "The testbed (scale=mini): a model of 5 million parameters that we trained, on tasks of its own. It shows how "
@@ -62,6 +63,8 @@ class ScaleResults:
     @property
     def banner(self) -> str:
         """What these results speak of, as a sentence."""
+        if self.paper not in PAPERS:
+            return OURS_BANNER
         if self.scale == FULL:
             models = sorted(set(self.rows["model"])) if not self.rows.empty else []
             return f"Rows of {', '.join(models) or 'no model'}, at the paper's own setting (scale=full)."
@@ -80,10 +83,11 @@ class ScaleResults:
             return [("rows", "none: run the sweep first")]
         counts = self.rows.drop_duplicates(["cell_id", "sample_id"]).groupby("cell_id").size()
         each = str(counts.min()) if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
+        unnamed = " (the paper names none)" if self.paper in PAPERS else ""
         days = sorted({str(day)[:10] for day in cells["created"]} - {""})
         return [
             ("model", ", ".join(sorted(set(cells["model"])))),
-            ("dtype", ", ".join(sorted(set(cells["dtype"].astype(str)))) + " (the paper names none)"),
+            ("dtype", ", ".join(sorted(set(cells["dtype"].astype(str)))) + unnamed),
             ("cells", f"{len(cells):,}"),
             ("samples", f"{each} a cell, {int(counts.sum()):,} in all"),
             ("date", days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"),
@@ -175,6 +179,11 @@ def scale_results(paper: str, data: ReportData) -> ScaleResults:
     )
     broken = tuple(sorted(data.index.broken))
     if paper not in PAPERS:
+        board = f"python -m harness +exp=leaderboard scale={data.scale} results_dir=results/board"
+        commands = (
+            f"{board}; python -m harness report paper={paper} results_dir=results/board  # every policy",
+            f"{commands[0]}; python -m harness report paper={paper}  # the papers' policies, other tables",
+        )
         return ScaleResults(paper, data.scale, commands, list(our_items(paper, data)), (), data.rows, broken)
     found = list(report_items(paper, data))
     beside = Measurements(data.results, data.rows, data.store, data.scale)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import pytest
 import torch
 from given_attention import kept_per_head, prompt_view, random_attention
@@ -12,6 +14,7 @@ from policies.ada import AdaKV, best_owned
 from policies.headkv import HeadKV, shared_pool
 from policies.headkv import prefix_slots as headkv_slots
 from policies.pyramid import PyramidKV, prefix_slots
+from policies.scorer import Stateless
 from policies.selection import as_written, largest_remainder
 from policies.snapkv import SnapKV
 
@@ -126,6 +129,49 @@ def test_3_8_the_example():
     assert owned.flatten().tolist() == [3, 1]
     assert ada_targets(AdaKV(window=0), EXAMPLE, 2) == [3, 1]
     assert ada_targets(AdaKV(window=0, rounding="public_code"), EXAMPLE, 2) == [2, 1]
+
+
+def held_by_ada(scores: torch.Tensor, budget: int, sinks: int, **settings: object) -> list[list[int]]:
+    """``scores`` (H, N), no window; the policy is built from its parts, as a configuration is."""
+    shown = prompt_view(torch.zeros(len(scores), 1, 1, scores.shape[1]), budget)
+    made = build(
+        {
+            "name": "mine",
+            "scorer": "snapkv",
+            "allocator": {"name": "ada", **settings},
+            "protect": {"sinks": sinks},
+            "schedule": {"prompt": "after_prompt", "decode": "never"},
+        }
+    )
+    return kept_per_head(replace(made, scorer=Given(scores[None])), shown)
+
+
+@dataclass(frozen=True)
+class Given(Stateless):
+    """Scores that an example gives."""
+
+    scores: torch.Tensor
+
+    def score(self, view):
+        return self.scores
+
+
+LOPSIDED = torch.stack([torch.arange(12.0) + 100, torch.arange(12.0)])
+CLOSE = torch.tensor([[0, 0, 9.0, 8, 7, 1, 1, 1], [0, 0, 6.0, 5, 4, 3, 2, 1]])
+
+
+@pytest.mark.parametrize(
+    ("scores", "budget", "settings", "kept"),
+    [
+        (LOPSIDED, 5, {"mix": "safeguard"}, [[0, 1, 6, 7, 8, 9, 10, 11], [0, 1]]),
+        (CLOSE, 4, {"mix": "safeguard"}, [[0, 1, 2, 3, 4], [0, 1, 2]]),
+        (LOPSIDED, 5, {"alpha": 0.0}, [[0, 1, 6, 7, 8, 9, 10, 11], [0, 1]]),
+        (LOPSIDED, 5, {"alpha": 1.0}, [[0, 1, 9, 10, 11], [0, 1, 9, 10, 11]]),
+    ],
+)
+def test_3_8_sinks_are_inside_the_budget_and_no_head_loses_them(scores, budget, settings, kept):
+    """policies.md 3.8. The safeguard's are what kvpress 0.5.5 keeps, whose sinks have the layer's largest scores."""
+    assert held_by_ada(scores, budget, sinks=2, **settings) == kept
 
 
 def test_3_8_identical_heads_share_equally_whatever_their_ties():

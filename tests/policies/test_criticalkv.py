@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from given_attention import GivenAttention
 from views import view
 
 from policies import Policy, PolicyError, Protect, build
 from policies.criticalkv import CriticalKV
 from policies.keydiff import KeyDiff
 from policies.scorer import Stateless
+from policies.snapkv import SnapKV
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,28 @@ def test_epsilon_lets_long_values_stay_without_attention():
     assert scores.flatten().tolist() == pytest.approx([0.5, 0.4, 0.1, 0.5])
 
 
+def test_epsilon_is_a_share_of_attention_whatever_the_window():
+    """As in kvpress, whose SnapKV is a mean over the window: a window of equal rows gives the scores of one row."""
+    row = torch.tensor([[[[0.4, 0.3, 0.2, 0.1]]]])  # (H, G, m, n)
+    for window in (1, 2, 8):
+        shown = replace(SHOWN, attention=GivenAttention(row.expand(-1, -1, window, -1)))
+        base = SnapKV(window=window, kernel=1, pool="none")
+        scores = CriticalKV(base, 0.0, epsilon=0.1).score(shown)
+        assert scores.flatten().tolist() == pytest.approx([0.5, 0.4, 0.3, 1.0])
+
+
+def test_the_mass_of_expected_attention_is_a_base_and_its_weighted_scores_are_none():
+    made = build({"name": "mine", "scorer": {"name": "criticalkv", "base": EXPECTED | {"value_norm": False}}})
+    assert made.scorer.base.nonnegative
+    with pytest.raises(PolicyError, match=r"those of ExpectedAttention are none: .* with value_norm: false"):
+        build({"name": "mine", "scorer": {"name": "criticalkv", "base": EXPECTED}})
+
+
+EXPECTED = {"name": "expected_attention", "sinks": 0}
+
+
 def test_scores_that_can_be_negative_are_refused():
-    with pytest.raises(PolicyError, match="must be an attention mass, and those of KeyDiff can be negative"):
+    with pytest.raises(PolicyError, match="must be an attention mass, and those of KeyDiff are none: use snapkv"):
         CriticalKV(KeyDiff())
     with pytest.raises(PolicyError, match="share=2 is a share of the budget"):
         CriticalKV(share=2)
