@@ -40,5 +40,6 @@ def main(words: Sequence[str]) -> None:
     results = check_results_dir(given.results_dir)
     asked = [*PAPERS, OURS] if given.paper == "all" else [given.paper]
     out = Path(given.out) if given.out else results / "reports"
+    say(f"Reading {results}, then a page each of {', '.join(asked)}: minutes where there are thousands of cells.")
     for path, written in write_reports(asked, results, scale, out):
         say(f"Report: {path}{'' if written else ' (as it was: nothing has changed that it is made from)'}")

@@ -32,7 +32,7 @@ from harness.report.labels import NLL
 
 SIZES = (0.125, 0.25, 0.5)  # of the dense cache's bytes: 8:1, 4:1 and 2:1
 FEWEST_POLICIES = 5  # policies in a board
-COLUMNS = ("policy", "prompt", "score", "rank", "ranks", "to dense", "state", "samples")
+COLUMNS = ("policy", "score", "prompt", "rank", "ranks", "to dense", "state", "samples")
 TIMES = ("prompt, ms/token", "decode, ms/token")  # columns of boards whose model has been timed
 NOTES = ("papers", "budgets mixed")  # the last columns
 TIE = 1e-9  # means that differ by less are equal
@@ -100,7 +100,7 @@ def _leaderboard(part: pd.DataFrame, compared: float, timed: Mapping[str, pd.Dat
 
     dense_times = () if costs is None else _times(costs, "dense", "")
     lines = [
-        ("dense", "all", format_interval(mean_score(dense)), "", "", "", "", len(dense), *dense_times, "", ""),
+        ("dense", format_interval(mean_score(dense)), "all", "", "", "", "", len(dense), *dense_times, "", ""),
         *(line(each) for each in standings if each.reference),
         *(
             line(each, f"{1 + sum(sense * (other.score.mean - each.score.mean) > 0 for other in ranked)}", place)
@@ -188,7 +188,7 @@ def _table_line(each: LeaderboardLine, rank: str, place: str) -> tuple[Value, ..
     """The values of `COLUMNS`."""
     gap = format_interval(each.to_dense, signed=True) if each.to_dense else ""
     score, state = format_interval(each.score), f"{100 * each.state:.0f} %"
-    return each.policy, each.prompt, score, rank, place, gap, state, each.score.n
+    return each.policy, score, each.prompt, rank, place, gap, state, each.score.n
 
 
 def _papers_of(policy: str) -> list[str]:

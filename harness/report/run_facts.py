@@ -13,6 +13,7 @@ import pandas as pd
 from harness.report.labels import metric_title, ordered_budgets, ordered_policies
 from harness.report.rows import CONTEXT, PROVENANCE
 
+OF_GIVEN_ANSWER = "answer_probability"  # tasks/ruler_answers.py
 LONGEST_EXCERPT = 220  # characters of a prediction
 SHOWN_SAMPLES = 8  # of a cell, in the page's list of cells
 
@@ -88,11 +89,14 @@ class Example:
 
 
 def examples(valid: pd.DataFrame, labels: Mapping[str, str]) -> Iterator[Example]:
-    """Per context and task with generated text: the sample on which the cells disagree the most."""
+    """Per context and task with generated text: the sample on which the cells disagree the most.
+
+    Tasks that give the right answer and score its probability have none: every cell would seem to have said it.
+    """
     for key, part in valid.groupby([*CONTEXT, "task"], sort=False):
         headline_metric = str(part["metric"].iloc[0])
         scored = part[part["metric"] == headline_metric]
-        if not (scored["prediction"] != "").any():
+        if not (scored["prediction"] != "").any() or headline_metric == OF_GIVEN_ANSWER:
             continue
         disagreement = scored.groupby("sample_id")["value"].var(ddof=0)
         sample = str(disagreement.idxmax())

@@ -135,13 +135,21 @@ def _difference(own: pd.DataFrame, dense: Mapping[str, pd.DataFrame], metric: st
     return {"difference": mean, "difference_low": low, "difference_high": high, "n_paired": found.n}
 
 
+MOST_SECOND = 2  # policies that share a second best value
+
+
 def _ranks(rivals: pd.DataFrame) -> dict[Any, str]:
-    """The rows of the best and second best values; equal values share a rank, a lone policy has none."""
+    """The rows of the best and second best values; equal values share a rank, a lone policy has none.
+
+    Where more than two share the second best value (all others at the floor, say) it marks nothing.
+    """
     if len(rivals) < 2:
         return {}
     lower_is_better = bool((rivals["metric"] == NLL).all())
     distinct = sorted(set(rivals["value"].round(12)), reverse=not lower_is_better)
     names = dict(zip(distinct, ("best", "second"), strict=False))
+    shared = rivals["value"].round(12).value_counts()
+    names = {value: name for value, name in names.items() if name == "best" or shared[value] <= MOST_SECOND}
     return {i: names[value] for i, value in rivals["value"].round(12).items() if value in names}
 
 

@@ -93,9 +93,10 @@ def record_requested(folder: Path, samples: int) -> None:
 def read_requested(folder: Path) -> int | None:
     """Samples that runs have requested at most, or None where ``wanted.json`` is missing or damaged."""
     try:
-        return int(json.loads((folder / WANTED).read_bytes())["samples"])
+        samples = json.loads((folder / WANTED).read_bytes())["samples"]
     except (OSError, ValueError, TypeError, KeyError):
         return None
+    return samples if type(samples) is int and samples > 0 else None
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from harness.runner.progress import Progress
 from harness.runner.samples import Prompts
 from harness.runner.worker import run
 from harness.store import maintenance, parts
-from harness.store.cell_folders import DamagedCellError
+from harness.store.cell_folders import DamagedCellError, read_requested
 from harness.store.maintenance import statuses
 from harness.store.parts import METADATA_KEY, DamagedPartError
 from harness.store.store import Store
@@ -191,3 +191,9 @@ def test_rows_of_a_cell_without_description_are_never_left_out_in_silence(tmp_pa
     assert damage.why == "missing"
     store.describe(cell, json.loads(json.dumps(description())))
     assert isinstance(load_rows(tmp_path), pd.DataFrame)
+
+
+@pytest.mark.parametrize("written", ["Infinity", "NaN", "-1", "2.5", "true", "[1]", '"x"', "1e999"])
+def test_a_request_that_is_no_number_of_samples_is_as_if_there_were_none(written, tmp_path):
+    (tmp_path / "wanted.json").write_text(f'{{"samples": {written}}}')
+    assert read_requested(tmp_path) is None
