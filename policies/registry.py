@@ -103,9 +103,8 @@ def build(config: Mapping[str, Any]) -> Policy:
     kind = StructuralPolicy if "structure" in settings else Policy
     policy = kind(name=name, **{part: PARTS[part](spec) for part, spec in settings.items()})
     policy = _with_one_window(policy, settings.get("allocator"))
-    return _with_protected(
-        _with_protected(policy, "allocator", settings.get("allocator"), ("sinks",)), "scorer", settings.get("scorer")
-    )
+    policy = _with_protected(policy, "allocator", settings.get("allocator"), ("sinks",))
+    return _with_protected(policy, "scorer", settings.get("scorer"))
 
 
 def _with_one_window(policy: Policy, spec: Any) -> Policy:
