@@ -18,6 +18,8 @@ MOST = 8  # cards; a page with more tasks and budgets has them in its tables
 BY_ATTENTION = {
     "h2o", "tova", "snapkv", "caote", "fastcaote", "scissorhands", "buzz", "pyramidkv", "ada", "kvec", "headkv",
 }  # fmt: skip
+FEW = 10  # samples below which a card explains nothing
+OF_FEW = "{n} samples cannot tell policies apart that are close: their intervals stand in the table."
 NO_BETTER = (
     "{names} no better than random here: in true blocks they rank a text by its attention to itself, before the "
     "question is read that asks for the answer."
@@ -77,7 +79,8 @@ def _of_scores(title: str, lines: pd.DataFrame, dense: Line) -> Finding:
     shares = [(str(line["label"]), _share(line, whole)) for line in (*_records(policies), *_records(baselines))]
     return Finding(
         title,
-        f"{best['label']} keeps {_percent(shares[0][1])} of dense ({best['value']:.3f} of {whole:.3f}).",
+        f"{best['label']} keeps {_percent(shares[0][1])} of dense ({best['value']:.3f} of {whole:.3f}, {best['n']} "
+        "samples).",
         "share of the dense score that is kept",
         [Bar(label, min(100.0, max(0.0, 100 * share)), _percent(share)) for label, share in shares],
         _reason(policies, baselines, str(dense["prompt"])),
@@ -92,9 +95,10 @@ def _of_perplexity(title: str, lines: pd.DataFrame, dense: Line) -> Finding:
     return Finding(
         title,
         f"{best['label']} has {ratios[0][1]:.3f} times the perplexity of dense ({best['value']:.2f} for "
-        f"{dense['value']:.2f}).",
+        f"{dense['value']:.2f}, {best['n']} samples).",
         "perplexity above that of dense: shorter is better",
         [Bar(label, min(100.0, max(0.0, 100 * (ratio - 1) / most)), f"×{ratio:.3f}") for label, ratio in ratios],
+        OF_FEW.format(n=best["n"]) if best["n"] < FEW else "",
     )
 
 
@@ -119,7 +123,10 @@ def _ratio(line: Line, dense: Line) -> float:
 
 
 def _reason(policies: pd.DataFrame, baselines: pd.DataFrame, regime: str) -> str:
-    """Why policies that rank by attention can be at the floor; empty where none is, or all are."""
+    """That there are few samples, or why policies that rank by attention can be at the floor (some and not all)."""
+    fewest = int(policies["n"].min())
+    if fewest < FEW:
+        return OF_FEW.format(n=fewest)
     random = baselines[baselines["policy"] == "random"]
     if regime != "blocked" or random.empty:
         return ""

@@ -30,7 +30,7 @@ def test_each_task_and_budget_says_what_the_best_policy_keeps_of_dense(make: Mak
     cards = findings(summary_table(rows))
     assert [card.title for card in cards] == ["niah (exact match) at 64", "niah (exact match) at 128"]
     first = cards[0]
-    assert first.sentence == "keydiff keeps 75\u00a0% of dense (0.600 of 0.800)."
+    assert first.sentence == "keydiff keeps 75\u00a0% of dense (0.600 of 0.800, 45 samples)."
     assert [(bar.label, bar.text) for bar in first.bars] == [
         ("keydiff", "75\u00a0%"), ("sink", "25\u00a0%"), ("random (floor)", "0\u00a0%"),
     ]  # fmt: skip
@@ -65,6 +65,15 @@ def test_policies_at_the_floor_that_rank_by_attention_get_the_reason(make: Make)
     assert not findings(summary_table(low.assign(prompt="one_shot")))[0].reason
     all_low = with_scores(low, {"keydiff": 0.0})
     assert not findings(summary_table(all_low))[0].reason
+
+
+def test_few_samples_explain_nothing_and_the_card_says_so(make: Make) -> None:
+    rows = make(["keydiff", "tova/keydiff", "window", "random"], ["64"], ["niah"])
+    low = with_scores(rows, {"dense": 0.9, "keydiff": 0.9, "tova/keydiff": 0.0, "window": 0.0, "random": 0.1})
+    four = low[low.groupby("policy").cumcount() < 4]
+    (card,) = findings(summary_table(four))
+    assert card.reason.startswith("4 samples cannot tell policies apart")
+    assert card.sentence.endswith("4 samples).")
 
 
 def test_nothing_is_said_where_there_is_nothing_to_say(make: Make) -> None:
