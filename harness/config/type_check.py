@@ -19,7 +19,7 @@ from annotated_types import DocInfo, Ge, Gt, Le, Lt
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from harness.errors import UserError
-from policies import nearest
+from tasks.base import nearest  # policies would load torch, which what reads results does without
 
 STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
 SHOWN = 60  # characters of a value in a message
