@@ -64,6 +64,7 @@ CASES = {
     "no such device": (["device=cuda"], "use device=cpu"),
     "grammar": (["policy=[h2o"], "could not be read: a bracket is not closed, or not opened"),
     "grammar of survivors": (["survivors", "task.depths=[50"], "'task.depths=[50' could not be read: a bracket is not"),
+    "grammar of figures": (["figures", "paper=keydiff", "item=@x"], "in two pairs of quotes, 'item=\"@x\"'."),
     "unknown setting of figures": (["figures", "paper=keydiff", "modl=x"], "no setting 'modl'. Did you mean model?"),
     "added setting": (["+udget=48"], "There is no setting 'udget'. Did you mean budget or budget_of?"),
     "several lists": (["list", "policies", "tasks"], "list shows one list at a time: python -m harness list policies"),
