@@ -8,10 +8,11 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from harness.config.compose import needs_quotes
 from harness.errors import UserError
 from policies import nearest
 
@@ -44,25 +45,20 @@ def parse_known(
         if "=" not in word:
             raise UserError(f"'{word}' is not a setting: write key=value, for example {next(iter(fields))}=….")
     own = [word for word in given if word.partition("=")[0] in fields]
-    for word in own:
-        _check_readable(word)
+    read = [_read(word) for word in own]
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.from_dotlist(own))
+        merged = OmegaConf.merge(OmegaConf.structured(kind), *read)
         return OmegaConf.to_object(merged), [word for word in given if word not in own]  # type: ignore[return-value]
     except OmegaConfBaseException as error:
         raise UserError(f"The settings of {command} could not be read: {str(error).splitlines()[0]}") from error
 
 
-def _check_readable(word: str) -> None:
-    """Raise `UserError` for a value that YAML cannot read."""
-    name, _, value = word.partition("=")
+def _read(word: str) -> DictConfig:
+    """One setting. Raises `UserError` for a value that YAML cannot read."""
     try:
-        OmegaConf.from_dotlist([word])
+        return OmegaConf.from_dotlist([word])
     except YAMLError as error:
-        raise UserError(
-            f"'{word}' could not be read: a text with such characters stands in two pairs of quotes, "
-            f"""'{name}="{value}"'."""
-        ) from error
+        raise UserError(needs_quotes(word)) from error
 
 
 def check_choice(setting: str, value: str, choices: Collection[Choice]) -> Choice:

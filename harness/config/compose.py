@@ -109,6 +109,12 @@ def _unparsable(word: str) -> str:
         return f"'{word}' could not be read: '{name}' is not the name of a setting."
     if any(value.count(opening) != value.count(closing) for opening, closing in ("[]", "{}", "()")):
         return f"'{word}' could not be read: a bracket is not closed, or not opened."
+    return needs_quotes(word)
+
+
+def needs_quotes(word: str) -> str:
+    """The sentence on a setting whose value has characters that mean something else."""
+    name, _, value = word.partition("=")
     quoted = name + '="' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return f"'{word}' could not be read: a text with such characters stands in two pairs of quotes, '{quoted}'."
 
@@ -122,4 +128,4 @@ def _unknown_setting(key: str, cause: BaseException | None) -> str:
         known |= {"exp", "launcher", "logger", "model", "policy", "scale", "task"}
         known -= {"hydra"}
     name = reached.rpartition(".")[2]
-    return f"There is no setting '{key}'. {nearest(name, known)}" if known else f"There is no setting '{key}' here."
+    return f"There is no setting '{reached}'. {nearest(name, known)}" if known else f"There is no setting '{key}' here."

@@ -94,13 +94,19 @@ def _leaderboard(part: pd.DataFrame, compared: float, timed: Mapping[str, pd.Dat
     task, places = str(part["task"].iloc[0]), _rank_intervals(ranked, sense)
     costs = timed.get(str(part["model"].iloc[0]))
 
-    def line(each: LeaderboardLine, rank: str = "", place: str = "") -> tuple[Value, ...]:
-        times = () if costs is None else _times(costs, each.policy, each.regime)
-        return *_table_line(each, rank, place), *times, ", ".join(_papers_of(each.policy)), each.budgets
+    def times(policy: str, regime: str = "") -> tuple[Value, ...]:
+        return () if costs is None else _times(costs, policy, regime)
 
-    dense_times = () if costs is None else _times(costs, "dense", "")
+    def line(each: LeaderboardLine, rank: str = "", place: str = "") -> tuple[Value, ...]:
+        return (
+            *_table_line(each, rank, place),
+            *times(each.policy, each.regime),
+            ", ".join(_papers_of(each.policy)),
+            each.budgets,
+        )
+
     lines = [
-        ("dense", format_interval(mean_score(dense)), "all", "", "", "", "", len(dense), *dense_times, "", ""),
+        ("dense", format_interval(mean_score(dense)), "all", "", "", "", "", len(dense), *times("dense"), "", ""),
         *(line(each) for each in standings if each.reference),
         *(
             line(each, f"{1 + sum(sense * (other.score.mean - each.score.mean) > 0 for other in ranked)}", place)

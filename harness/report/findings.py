@@ -98,7 +98,7 @@ def _of_perplexity(title: str, lines: pd.DataFrame, dense: Line) -> Finding:
         f"{dense['value']:.2f}, {best['n']} samples).",
         "perplexity above that of dense: shorter is better",
         [Bar(label, min(100.0, max(0.0, 100 * (ratio - 1) / most)), f"×{ratio:.3f}") for label, ratio in ratios],
-        OF_FEW.format(n=best["n"]) if best["n"] < FEW else "",
+        _of_few(policies),
     )
 
 
@@ -124,9 +124,8 @@ def _ratio(line: Line, dense: Line) -> float:
 
 def _reason(policies: pd.DataFrame, baselines: pd.DataFrame, regime: str) -> str:
     """That there are few samples, or why policies that rank by attention can be at the floor (some and not all)."""
-    fewest = int(policies["n"].min())
-    if fewest < FEW:
-        return OF_FEW.format(n=fewest)
+    if few := _of_few(policies):
+        return few
     random = baselines[baselines["policy"] == "random"]
     if regime != "blocked" or random.empty:
         return ""
@@ -136,6 +135,11 @@ def _reason(policies: pd.DataFrame, baselines: pd.DataFrame, regime: str) -> str
     if not names or len(low) == len(policies):
         return ""
     return NO_BETTER.format(names=f"{', '.join(names)} {'are' if len(names) > 1 else 'is'}")
+
+
+def _of_few(policies: pd.DataFrame) -> str:
+    fewest = int(policies["n"].min())
+    return OF_FEW.format(n=fewest) if fewest < FEW else ""
 
 
 def _name(line: Line) -> str:

@@ -146,11 +146,12 @@ def _ranks(rivals: pd.DataFrame) -> dict[Any, str]:
     if len(rivals) < 2:
         return {}
     lower_is_better = bool((rivals["metric"] == NLL).all())
-    distinct = sorted(set(rivals["value"].round(12)), reverse=not lower_is_better)
+    values = rivals["value"].round(12)
+    distinct = sorted(set(values), reverse=not lower_is_better)
     names = dict(zip(distinct, ("best", "second"), strict=False))
-    shared = rivals["value"].round(12).value_counts()
+    shared = values.value_counts()
     names = {value: name for value, name in names.items() if name == "best" or shared[value] <= MOST_SECOND}
-    return {i: names[value] for i, value in rivals["value"].round(12).items() if value in names}
+    return {i: names[value] for i, value in values.items() if value in names}
 
 
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:
