@@ -43,12 +43,13 @@ class Random(Stateless):
 
     seed: int = 0
     nonnegative: ClassVar[bool] = True
+    layers_as_rows: ClassVar[bool] = True
 
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N)."""
         heads: Tensor = torch.arange(view.positions.shape[1], device=view.positions.device).view(1, -1, 1)
-        layer = _scrambled(_scrambled(heads.new_full((), self.seed)) + view.layer)
-        number = _scrambled(_scrambled(layer + heads) + view.positions)
+        layers = _scrambled(_scrambled(heads.new_full((), self.seed)) + view.row_layers)
+        number = _scrambled(_scrambled(layers + heads) + view.positions)
         share: Tensor = _shifted(number, 64 - _MANTISSA).float() / 2**_MANTISSA
         return share
 
@@ -62,6 +63,7 @@ class Oracle(Stateless):
     """
 
     nonnegative: ClassVar[bool] = True
+    layers_as_rows: ClassVar[bool] = True
 
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N)."""

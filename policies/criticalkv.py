@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import floor
 from typing import Any
@@ -12,10 +12,12 @@ import torch
 from torch import Tensor
 
 from policies.policy import Protect
-from policies.scorer import OverScorer, tiles
+from policies.scorer import OverScorer, SlotState, tiles
 from policies.selection import as_written, keep_best, priorities
 from policies.snapkv import SnapKV
 from policies.view import CacheView, PolicyError
+
+ADDED = "added"  # the state's name
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,6 @@ class CriticalKV(OverScorer):
             raise PolicyError(f"criticalkv epsilon={self.epsilon:g} must be 0 or more.")
 
     @property
-    def layers_as_rows(self) -> bool:
-        """Never: each layer has a W_O of its own."""
-        return False
-
-    @property
     def reads_output(self) -> bool:
         """Whatever the base reads."""
         return True
@@ -66,10 +63,22 @@ class CriticalKV(OverScorer):
         """Scores are no mass any more: those of the first stage stand above all others."""
         return False
 
+    @property
+    def state(self) -> Mapping[str, SlotState]:
+        """The base's, and what each slot's value adds."""
+        return {**self.base.state, ADDED: SlotState()}
+
+    def update(self, view: CacheView) -> Mapping[str, Tensor]:
+        """The base's; what a value adds is computed once, when it arrives: values do not change."""
+        added = view.state[ADDED].clone()
+        added[:, :, added.shape[2] - view.arriving.shape[2] :] = self._added(view)
+        own = self.base.update(view) if self.base.state or self.carried else {}
+        return {**own, ADDED: added}
+
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N)."""
         base: Tensor = self.base.score(view)
-        second = (self._mean_mass(view, base) + self.epsilon) * self._added(view)
+        second = (self._mean_mass(view, base) + self.epsilon) * view.state[ADDED]
         first = self._first_stage(view, base)
         most = second.masked_fill(~view.filled, 0.0).amax(-1, keepdim=True)
         return torch.where(first, 2 * most + 1 + second, second)
@@ -87,12 +96,16 @@ class CriticalKV(OverScorer):
         return keep_best(ranked, replace(view, budgets=part))
 
     def _added(self, view: CacheView) -> Tensor:
-        """(R, H, N): mean over the query group of the L1 norm of W_O v."""
+        """(R, H, m): of the chunk's values v, the mean over the query group of the L1 norm of W_O v."""
         assert view.output_heads is not None
-        matrices = view.output_heads()  # (H, G, D, E)
-        groups = range(matrices.shape[1])
-        norms = []
-        for rows in tiles(view.values):
-            values = view.values[rows].float()
-            norms.append(torch.stack([(values @ matrices[:, g]).abs().sum(-1) for g in groups]).mean(0))
-        return torch.cat(norms)
+        arrived = view.values[:, :, view.values.shape[2] - view.arriving.shape[2] :]
+        found = torch.empty_like(arrived[..., 0], dtype=torch.float32)
+        for layer, rows in view.by_layer():
+            matrices, own = view.output_heads(layer), arrived[rows]  # (H, G, D, E)
+            norms = [self._mean_norms(own[tile].float(), matrices) for tile in tiles(own)]
+            found[rows] = torch.cat(norms)
+        return found
+
+    def _mean_norms(self, values: Tensor, matrices: Tensor) -> Tensor:
+        """(r, H, m), of values (r, H, m, D)."""
+        return torch.stack([(values @ matrices[:, g]).abs().sum(-1) for g in range(matrices.shape[1])]).mean(0)

@@ -10,11 +10,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from policies.scorer import Stateless
+from policies.scorer import Stateless, tiles
 from policies.snapkv import SnapKV, pool_neighbours
 from policies.view import CacheView, PolicyError
 
-QUERIES_AT_ONCE = 8  # whose probabilities and distances are in memory together
+PROBABILITIES = 2**22  # numbers: those of as many queries as this allows are in memory together
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class DropKV(Stateless):
     kernel: int = 7  # slots
     epsilon: float = 1e-6
     nonnegative: ClassVar[bool] = True
+    layers_as_rows: ClassVar[bool] = True
+    same_state_for_all_budgets: ClassVar[bool] = True
     carried: ClassVar[tuple[str, ...]] = ("queries", "asked")
 
     def __post_init__(self) -> None:
@@ -52,16 +54,21 @@ class DropKV(Stateless):
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N): 0 or more."""
         queries, asked = view.state["queries"], view.state["asked"]
-        values = view.values.float().masked_fill(~view.filled.unsqueeze(-1), 0.0)
-        precise = values.double()
-        squares = precise.square().sum(-1).unsqueeze(2)
-        total = torch.zeros_like(values[..., 0])
-        for start in range(0, self.window, QUERIES_AT_ONCE):
-            tile = slice(start, min(start + QUERIES_AT_ONCE, self.window))
-            given = view.attention.probabilities_from(queries[:, :, tile], asked[:, tile])  # (R, H, G, w, N)
-            given = given.flatten(2, 3)
-            outputs = (given @ values).double()
-            away = squares - 2 * outputs @ precise.mT + outputs.square().sum(-1, keepdim=True)  # (R, H, G·w, N)
-            total += ((given / (1 - given + self.epsilon)).square() * away.clamp_(min=0).float()).sum(2)
-        mean = total / (queries.shape[1] // values.shape[1])
+        total = torch.zeros_like(view.positions, dtype=torch.float32)
+        rows, heads, slots, _ = view.values.shape
+        at_once = min(self.window, max(1, PROBABILITIES // (rows * queries.shape[1] * slots)))
+        for start in range(0, self.window, at_once):
+            some = slice(start, start + at_once)
+            given = view.attention.probabilities_from(queries[:, :, some], asked[:, some]).flatten(2, 3)
+            for tile in tiles(view.values):  # copies in fp32 and fp64 of all values would be larger than the cache
+                total[tile] += self._moved(given[tile], view.values[tile], view.filled[tile])
+        mean = total / (queries.shape[1] // heads)
         return pool_neighbours(mean, view.positions, self.kernel, "avg", no_slot_is_empty=view.is_full)
+
+    def _moved(self, given: Tensor, values: Tensor, filled: Tensor) -> Tensor:
+        """(r, H, N): the sum over the probabilities ``given`` (r, H, G·w, N) of some queries."""
+        present = values.float().masked_fill(~filled.unsqueeze(-1), 0.0)
+        precise, outputs = present.double(), (given @ present).double()
+        squares = precise.square().sum(-1).unsqueeze(2)
+        away = squares - 2 * outputs @ precise.mT + outputs.square().sum(-1, keepdim=True)  # (r, H, G·w, N)
+        return ((given / (1 - given + self.epsilon)).square() * away.clamp_(min=0).float()).sum(2)

@@ -35,6 +35,8 @@ class ExpectedAttention(Stateless):
     value_norm: bool = True
     epsilon: float = 0.0
     reads_rotation: ClassVar[bool] = True
+    layers_as_rows: ClassVar[bool] = True
+    same_state_for_all_budgets: ClassVar[bool] = True
     carried: ClassVar[tuple[str, ...]] = ("count", "mean", "scatter")
 
     def __post_init__(self) -> None:
@@ -61,48 +63,56 @@ class ExpectedAttention(Stateless):
         Chunks are merged by their own means (Chan et al. 1979), so that nothing large is subtracted.
         """
         rotated = view.attention.queries("all")
-        rows, heads, width, _ = rotated.shape
+        rows, _, width, size = rotated.shape
         places = view.seen.view(-1, 1) - width + torch.arange(width, device=rotated.device)  # (R, m)
         real = torch.arange(width, device=rotated.device) >= width - view.attention.rows("all").view(-1, 1)
         counted = (real & (places >= self.sinks)).view(rows, 1, width, 1).float()
+        wide = rotated[:, :, :1].expand(-1, -1, max(width, size), -1)  # as large as queries and scatter
+        each = [self._merged(view, some, rotated[some], places[some], counted[some]) for some in tiles(wide)]
+        return {name: torch.cat([part[name] for part in each]) for name in self.carried}
+
+    def _merged(
+        self, view: CacheView, rows: slice, rotated: Tensor, places: Tensor, counted: Tensor
+    ) -> dict[str, Tensor]:
+        """What is carried of a tile of rows, with the chunk's queries (r, H·G, m, D) at ``places`` (r, m)."""
         assert view.rotation is not None
-        queries = view.rotation.taken_off(rotated, places.unsqueeze(1).expand(-1, heads, -1))
-        added = counted.sum(2)  # (R, 1, 1)
+        queries = view.rotation.taken_off(rotated, places.unsqueeze(1).expand(-1, rotated.shape[1], -1))
+        added = counted.sum(2)  # (r, 1, 1)
         own = (queries * counted).sum(2) / added.clamp(min=1)
         centred = (queries - own.unsqueeze(2)) * counted
         scatter = centred.transpose(-1, -2) @ centred
         if "count" not in view.state:
             return {"count": added, "mean": own, "scatter": scatter}
-        count, mean = view.state["count"], view.state["mean"]
+        count, mean = view.state["count"][rows], view.state["mean"][rows]
         total = (count + added).clamp(min=1)
         step = (own - mean) * (added > 0)
         between = step.unsqueeze(-1) * step.unsqueeze(-2) * (count * added / total).unsqueeze(-1)
         return {
             "count": count + added,
             "mean": mean + step * (added / total),
-            "scatter": view.state["scatter"] + scatter + between,
+            "scatter": view.state["scatter"][rows] + scatter + between,
         }
 
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N): 0 or more; the first ``sinks`` tokens 0, which is what protection is for."""
+        shown = view.filled & (view.positions >= self.sinks)
+        parts = tiles(view.keys) if view.keys.shape[2] > view.keys.shape[3] else tiles(view.state["scatter"])
+        return torch.cat([self._of(view, rows, shown[rows]) for rows in parts])
+
+    def _of(self, view: CacheView, rows: slice, shown: Tensor) -> Tensor:
+        """(r, H, N), of a tile of rows."""
         assert view.rotation is not None
-        cos, sin = (each.unsqueeze(1) for each in view.rotation.mean(view.seen.flatten(), self.future))
-        mean, scatter = view.state["mean"], view.state["scatter"]
-        ahead = turned(mean, cos, sin)  # (R, H·G, D)
-        spread = scatter / view.state["count"].clamp(min=1).unsqueeze(-1)
+        cos, sin = (each.unsqueeze(1) for each in view.rotation.mean(view.seen[rows].flatten(), self.future))
+        ahead = turned(view.state["mean"][rows], cos, sin)  # (r, H·G, D)
+        spread = view.state["scatter"][rows] / view.state["count"][rows].clamp(min=1).unsqueeze(-1)
         half_turned = turned(spread, cos.unsqueeze(1), sin.unsqueeze(1)).transpose(-1, -2)
         spread = turned(half_turned, cos.unsqueeze(1), sin.unsqueeze(1))
-        shown = view.filled & (view.positions >= self.sinks)
-        return torch.cat([self._of(view, rows, ahead, spread, shown[rows]) for rows in tiles(view.keys)])
-
-    def _of(self, view: CacheView, rows: slice, ahead: Tensor, spread: Tensor, shown: Tensor) -> Tensor:
-        """(r, H, N), of a tile of rows."""
         keys, values = view.keys[rows].float(), view.values[rows].float()
         some, heads, _, size = keys.shape
-        mean = ahead[rows].view(some, heads, -1, size)
+        mean = ahead.view(some, heads, -1, size)
         logits = keys @ mean.transpose(-1, -2) / sqrt(size)  # (r, H, N, G)
         if self.covariance:
-            each = spread[rows].view(some, heads, -1, size, size)
+            each = spread.view(some, heads, -1, size, size)
             by_head = [((keys @ each[:, :, g]) * keys).sum(-1) for g in range(each.shape[2])]
             logits = logits + torch.stack(by_head, -1) / (2 * size)
         hidden = ~shown.unsqueeze(-1)

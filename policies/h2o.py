@@ -30,6 +30,7 @@ class H2O:
     accumulate: Accumulate = "sum"
     nonnegative: ClassVar[bool] = True
     layers_as_rows: ClassVar[bool] = True
+    same_state_for_all_budgets: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.accumulate not in get_args(Accumulate):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,10 +16,10 @@ from policies.view import CacheView, ModelShape, PolicyError
 Filters = tuple[tuple[tuple[float, ...], ...], ...]  # (L, H, D)
 
 
-@lru_cache(maxsize=256)
-def directions(filters: Filters, layer: int, device: torch.device) -> Tensor:
-    """(H, D, 1) fp32."""
-    return torch.tensor(filters[layer], dtype=torch.float32, device=device).unsqueeze(-1)
+@lru_cache(maxsize=8)
+def directions(filters: Filters, device: torch.device) -> Tensor:
+    """(L, H, D, 1) fp32."""
+    return torch.tensor(filters, dtype=torch.float32, device=device).unsqueeze(-1)
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class QFilters(Stateless):
 
     filters: str | Filters = ()
     transfer: bool = False  # whether the filters may stem from another model of the same layout
+    layers_as_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.filters, str):
@@ -56,10 +58,11 @@ class QFilters(Stateless):
             raise PolicyError(
                 f"The filters {self.filters} were not read: pass them through harness.config.head_profiles first."
             )
-        filters, keys = directions(self.filters, view.layer, view.keys.device), view.keys
-        if filters.shape[1] != keys.shape[-1]:
+        filters, keys = directions(self.filters, view.keys.device), view.keys
+        if filters.shape[2] != keys.shape[-1]:
             raise PolicyError(
-                f"qfilters has filters of {filters.shape[1]} numbers, but this model's heads have {keys.shape[-1]}: "
+                f"qfilters has filters of {filters.shape[2]} numbers, but this model's heads have {keys.shape[-1]}: "
                 "make some for this model with 'python -m harness profile kind=q'."
             )
-        return torch.cat([(keys[rows].float() @ filters).squeeze(-1) for rows in tiles_of_copies(keys)])
+        own = filters.index_select(0, view.row_layers.flatten())
+        return torch.cat([(keys[rows].float() @ own[rows]).squeeze(-1) for rows in tiles_of_copies(keys)])

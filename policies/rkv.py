@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from policies.scorer import Stateless, tiles_of_copies
+from policies.scorer import Stateless, tiles
 from policies.snapkv import SnapKV, pool_neighbours
 from policies.view import CacheView, PolicyError
 
@@ -38,6 +38,7 @@ class RKV(Stateless):
     threshold: float = 0.5  # cosine
     beta: int = 1  # keys
     layers_as_rows: ClassVar[bool] = True
+    same_state_for_all_budgets: ClassVar[bool] = True
     carried: ClassVar[tuple[str, ...]] = ("queries", "asked")
 
     def __post_init__(self) -> None:
@@ -70,7 +71,7 @@ class RKV(Stateless):
 
     def _redundancy(self, view: CacheView) -> Tensor:
         """(R, H, N): sums to 1 over the filled slots of a head."""
-        means = [self._means(view.keys[rows].float(), view.positions[rows]) for rows in tiles_of_copies(view.keys)]
+        means = [self._means(view.keys[rows].float(), view.positions[rows]) for rows in tiles(view.keys)]
         return torch.cat(means).masked_fill(~view.filled, -torch.inf).softmax(-1)
 
     def _means(self, keys: Tensor, positions: Tensor) -> Tensor:

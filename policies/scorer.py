@@ -39,7 +39,9 @@ class Scorer(Protocol):
     Optional, ``carried: tuple[str, ...]``: names of tensors carried per row instead of per slot, (R, …) each. They are
     what `update` returned last time, and absent at the first chunk. ``counts_layers: bool``: whether the view shall
     say in ``kept_before`` (R, T) how many earlier layers of this pass kept each token. ``layers_as_rows: bool``:
-    whether it reads neither ``view.layer`` nor ``view.token_ids``, so that all layers can be shown at once.
+    whether all layers can be shown at once: it reads none of ``view.layer`` (``view.row_layers`` and ``view.by_layer``
+    say where rows lie), ``view.token_ids`` and ``view.repetition``. ``same_state_for_all_budgets: bool``: whether
+    ``update`` does not read ``view.budgets``, so that rows under several budgets share it while they share a prompt.
     ``reads_rotation`` and ``reads_output: bool``: whether the view shall hold the model's rotary table
     (``view.rotation``, over ``foresees`` positions more than the text has, 0 if not said) and its output projection
     (``view.output_heads``). ``reads_repetition: bool``: whether the model shall repeat the prompt, in pieces of
@@ -100,6 +102,11 @@ class OverScorer:
     def layers_as_rows(self) -> bool:
         """As the base."""
         return getattr(self.base, "layers_as_rows", False)
+
+    @property
+    def same_state_for_all_budgets(self) -> bool:
+        """As the base."""
+        return getattr(self.base, "same_state_for_all_budgets", False)
 
     @property
     def counts_layers(self) -> bool:

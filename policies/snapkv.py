@@ -71,6 +71,7 @@ class SnapKV(Stateless):
     window_source: WindowSource = "chunk"
     nonnegative: ClassVar[bool] = True
     layers_as_rows: ClassVar[bool] = True
+    same_state_for_all_budgets: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.window < 1:

@@ -5,7 +5,7 @@ Before a run it is shown the model's shape too, for parts that do not work on ev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, Protocol, runtime_checkable
@@ -100,6 +100,9 @@ class CacheView:
 
     Shapes (``R`` rows, ``H`` KV heads, ``N`` slots of this view, ``D`` head dim): an empty slot has position -1,
     and whatever keys, values and state were left in it. Tuples hold one host number per row.
+
+    A policy that does not look at layers one by one may be shown all of them at once (``all_layers``): to it, a row in
+    another layer is one more row, and row r · L + l of the view is row r in layer l.
     """
 
     keys: Tensor  # (R, H, N, D), rotated as they are attended to
@@ -110,8 +113,9 @@ class CacheView:
     counts: tuple[int, ...]  # filled slots, the same for all heads (ragged caches: the fullest head)
     lengths: tuple[int, ...]  # tokens seen so far, evicted ones included
     budgets: tuple[int, ...]  # slots to persist per layer and KV head
-    layer: int = 0
-    layers: int = 1
+    layer: int = 0  # of all rows; meaningless where all layers are shown
+    layers: int = 1  # L, of the model
+    all_layers: bool = False  # whether the rows lie in all layers, see above
     phase: Phase = "prompt"
     prompt_lengths: tuple[int, ...] = ()  # tokens of the whole prompt
     token_ids: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # (R, T) int64, the sequence so far
@@ -122,7 +126,7 @@ class CacheView:
     is_full: bool = False  # whether no slot is empty, as far as can be known without asking the device
     repetition: Tensor | None = None  # (R, L, H, T) fp32, for scorers with `reads_repetition`; see KVzip
     rotation: Rotation | None = None  # for scorers with `reads_rotation`
-    output_heads: Callable[[], Tensor] | None = None  # (H, G, D, E) fp32, W_O of this layer, for `reads_output`
+    output_heads: Callable[[int], Tensor] | None = None  # by layer (H, G, D, E) fp32, its W_O, for `reads_output`
     made_once: Callable[[tuple[int, ...]], Tensor] | None = None  # the engine's `per_row`, which keeps what it made
 
     @cached_property
@@ -134,6 +138,21 @@ class CacheView:
     def seen(self) -> Tensor:
         """(R, 1, 1) int64: ``lengths`` as a tensor, which a CUDA graph can read anew in every step."""
         return self.per_row(self.lengths) if self.seen_now is None else self.seen_now
+
+    @property
+    def row_layers(self) -> Tensor:
+        """(R, 1, 1) int64: the layer that each row lies in."""
+        rows = len(self.positions)
+        own = tuple(range(self.layers)) * (rows // self.layers) if self.all_layers else (self.layer,) * rows
+        return self.per_row(own)
+
+    def by_layer(self) -> Iterator[tuple[int, slice]]:
+        """The layers shown, each with its rows."""
+        if not self.all_layers:
+            yield self.layer, slice(None)
+            return
+        for layer in range(self.layers):
+            yield layer, slice(layer, None, self.layers)
 
     def per_row(self, numbers: tuple[int, ...]) -> Tensor:
         """One host number per row as a (R, 1, 1) int64 tensor on the cache's device; not to be written to."""

@@ -121,7 +121,7 @@ def _shape_of(batch: Batch, logits_to_keep: int | None) -> Hashable:
     """Equal for two consecutive passes that do the same to the same memory; None where a pass cannot be replayed."""
     if batch.layer_batch is None or batch.appends or list(batch.targets) != batch.counts:
         return None  # layers evict one by one, or slots are still being filled
-    if any(group.policy.carried or group.policy.hindsight or group.policy.counts_layers for group in batch.groups):
+    if any(group.policy.hindsight or group.policy.counts_layers for group in batch.groups):
         return None  # their policies read tensors that are made anew in each pass
     return batch.phase, batch.feed.widths, batch.arrived, batch.targets, logits_to_keep
 

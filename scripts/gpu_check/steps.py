@@ -38,19 +38,24 @@ COUNTS = re.compile(r"(\d+) (passed|failed|skipped|errors?)")
 
 
 def tests(check: Check) -> Iterator[Line]:
-    """The tests that need a GPU, in a process of their own."""
-    files = [f"tests/engine/{name}" for name in check.tests]
+    """The tests that need a GPU: each file in a process of its own, all at the same time."""
     how = ["-rfE", "-p", "no:cacheprovider", "--tb=short", "-m", check.marked]
-    command = [sys.executable, "-m", "pytest", *how, *files]
-    run = subprocess.run(command, capture_output=True, text=True)
-    summary = run.stdout.strip().splitlines()[-1:] or [run.stderr.strip()[-300:]]
-    counts = {what: int(count) for count, what in COUNTS.findall(summary[0])}
-    yield {"what": "tests", "exit code": run.returncode, **counts}
-    for line in run.stdout.splitlines():
-        if line.startswith(("FAILED", "ERROR")):
-            yield {"what": line}
-    if run.returncode:
-        print(run.stdout[-6000:], file=sys.stderr)
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-m", "pytest", *how, f"tests/engine/{name}"], stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True,
+        )
+        for name in check.tests
+    ]  # fmt: skip
+    for name, run in zip(check.tests, runs, strict=True):
+        said, _ = run.communicate()
+        counts = {what: int(count) for count, what in COUNTS.findall(said.strip().splitlines()[-1])}
+        yield {"what": f"tests of {name}", "exit code": run.returncode, **counts}
+        for line in said.splitlines():
+            if line.startswith(("FAILED", "ERROR")):
+                yield {"what": line}
+        if run.returncode:
+            print(said[-6000:], file=sys.stderr)
 
 
 def layer(check: Check) -> Iterator[Line]:
@@ -132,21 +137,15 @@ def prompts(check: Check, model: PreTrainedModel) -> Iterator[Line]:
 
 
 def compiled_prompts(check: Check, model: PreTrainedModel) -> Iterator[Line]:
-    """The same with the model's layers compiled, in place."""
+    """The same with the model's layers compiled, in place; with most rows only, because other shapes compile anew."""
     if reason := compile_layers(model):
         yield {"what": reason}
         return
-    for count in check.rows:
-        texts = [prompt(check.tokens, model.config.vocab_size, seed) for seed in range(count)]
-        engines = {"": Engine(model), ", graphs": engine_as_runs_have_it(model)}
-        yield from _rates(
-            {
-                f"keydiff{how}, compiled layers": partial(read, engine, texts, "keydiff", check.budget, check.block)
-                for how, engine in engines.items()
-            },
-            count,
-            check,
-        )
+    count = max(check.rows)
+    texts = [prompt(check.tokens, model.config.vocab_size, seed) for seed in range(count)]
+    name = "keydiff, graphs, compiled layers"
+    reading = partial(read, engine_as_runs_have_it(model), texts, "keydiff", check.budget, check.block)
+    yield from _rates({name: reading}, count, check)
 
 
 def _rates(contenders: Mapping[str, Callable[[], object]], count: int, check: Check) -> Iterator[Line]:

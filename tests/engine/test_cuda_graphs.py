@@ -22,7 +22,7 @@ UNIFORM = [name for name in evicting_in(BLOCKS, BUDGET) if policy(name).uniform]
 # What the papers compare most: these must really be replayed, prompts and generated text.
 REPLAYED = (
     "window", "sink", "h2o", "h2o/original", "tova", "snapkv", "keydiff", "keydiff/recent", "caote_snapkv", "caote_h2o",
-    "fastcaote_tova", "random", "lagkv/testbed", "cur", "chunkkv",
+    "fastcaote_tova", "random", "lagkv/testbed", "cur", "chunkkv", "rkv", "dropkv", "expected_attention", "criticalkv",
 )  # fmt: skip
 
 

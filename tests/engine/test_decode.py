@@ -17,7 +17,8 @@ from harness.engine.batch.layer_batch import LayerBatch, evicts_late, layers_are
 from harness.engine.decode import decode_batch
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request
-from policies import DENSE, PolicyError
+from policies import DENSE, Policy, PolicyError
+from policies.baselines import Random
 
 BLOCKED, ONCE = Prompting("blocked", 8), Prompting("one_shot")
 NEW = 9
@@ -46,12 +47,11 @@ LATE = [name for name in PRESETS if policy(name).uniform and evicts_late(policy(
 
 
 def test_which_policies_evict_in_all_layers_at_once():
-    """The policies of the papers' tables select once for all layers, those that look at the layer at each, and both are
-    stored at once; those that evict before attention or move positions are not."""
-    at_once = {name for name in LATE if layers_are_rows(policy(name))}
-    assert {"window", "sink", "h2o", "tova", "snapkv", "keydiff", "caote_h2o", "caote_snapkv"} <= at_once
-    carrying = {"rkv", "dropkv", "dropkv/kvpress", "expected_attention", "expected_attention/kvpress"}
-    assert set(LATE) - at_once == {"random", "oracle", "kvec/testbed", "criticalkv", "kvzip/uniform", *carrying}
+    """Nearly all policies select once for all layers, those that look at the layer at each, and both are stored at
+    once; those that evict before attention or move positions are not."""
+    one_by_one = {name for name in LATE if not layers_are_rows(policy(name))}
+    assert one_by_one == {"kvec/testbed", "kvzip/uniform"}
+    assert {"keydiff", "caote_snapkv", "random", "oracle", "criticalkv", "rkv", "expected_attention"} <= set(LATE)
     assert not {"hashevict", "sink/buzz", "ada_snapkv"} & set(LATE)
 
 
@@ -80,18 +80,23 @@ def test_all_layers_at_once_equal_one_by_one(model, name, feed, request):
     assert at_once == Engine(model).generate(rows, feed)
 
 
+class RandomOneByOne(Random):
+    layers_as_rows = False
+
+
 def test_policies_of_both_kinds_evict_in_all_layers_together(model, monkeypatch, request):
     """Prompts of their own, so that nothing is shared and all blocks are read in this batch."""
     snapkv = policy("snapkv")
     carrying = replace(snapkv, name="carrying", scorer=replace(snapkv.scorer, window_source="carry"))
-    mixed = [*map(policy, ("keydiff", "random", "h2o", "oracle", "snapkv")), carrying, policy("caote_h2o"), DENSE]
+    one_by_one = [Policy("mine", RandomOneByOne(seed)) for seed in (0, 1)]
+    mixed = [*map(policy, ("keydiff", "h2o", "oracle", "snapkv")), *one_by_one, carrying, policy("caote_h2o"), DENSE]
     rows = [Request(prompt(45 + n, n), chosen, 40, NEW) for n, chosen in enumerate(mixed)]
     made, of = [], LayerBatch.of
     monkeypatch.setattr(
         LayerBatch, "of", staticmethod(lambda batch: made.append((batch.phase, of(batch))) or made[-1][1])
     )
     at_once = Engine(model).generate(rows, BLOCKED)
-    assert {phase for phase, layers in made if layers and len(layers.early) == 3} == {"prompt", "decode"}
+    assert {phase for phase, layers in made if layers and len(layers.early) == 2} == {"prompt", "decode"}
     request.getfixturevalue("layer_by_layer")
     assert at_once == Engine(model).generate(rows, BLOCKED)
 

@@ -109,8 +109,10 @@ def test_in_blocks_and_in_decode_the_statistics_are_those_of_everything_read(mod
 
     class Watched(ExpectedAttention):
         def update(self, view):
-            states.append((view.layer, dict(super().update(view))))
-            return states[-1][1]
+            found = dict(super().update(view))
+            for layer, rows in view.by_layer():
+                states.append((layer, {name: each[rows] for name, each in found.items()}))
+            return found
 
     chosen = Policy("expected", Watched(8), protect=Protect(sinks=4))
     (outcome,) = Engine(model).generate([Request(tokens, chosen, 20, new)], Prompting("blocked", 16))

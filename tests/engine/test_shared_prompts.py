@@ -9,7 +9,7 @@ import pytest
 from presets import evicting_in, policy
 from tiny import prompt, tiny_model
 
-from harness.engine.batch.prefix_sharing import last_shared_pass, plan_sharing
+from harness.engine.batch.prefix_sharing import PrefixBatch, last_shared_pass, plan_sharing
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request
 from policies import DENSE
@@ -112,3 +112,17 @@ def test_who_is_alone_shares_nothing():
     rows = [Request(prompt(30, seed), policy("keydiff"), 16, 2) for seed in range(3)]
     assert not plan_sharing(rows, Prompting("blocked", 8)).prefix_groups
     assert plan_sharing([*rows, rows[0]], Prompting("blocked", 8)).prefix_groups[0].prompts == (0,)
+
+
+@pytest.mark.parametrize(
+    ("name", "groups"), [("h2o", 1), ("rkv", 1), ("expected_attention", 1), ("criticalkv", 1), ("scissorhands", 2)]
+)
+def test_budgets_share_the_state_of_a_prompt_where_it_does_not_depend_on_them(model, name, groups, monkeypatch):
+    made: list[PrefixBatch] = []
+    begin = PrefixBatch.begin
+    monkeypatch.setattr(PrefixBatch, "begin", lambda batch, *args: made.append(batch) or begin(batch, *args))
+    rows = [Request(prompt(50), policy(name), budget, NEW) for budget in (40, 42)]
+    feed = FEEDS[2] if name == "scissorhands" else FEEDS[0]
+    together = Engine(model).generate(rows, feed)
+    assert {sum(group.state_only for group in batch.groups) for batch in made} == {groups}
+    assert together == Engine(model, share_prompts=False).generate(rows, feed)

@@ -29,9 +29,21 @@ class Fixed(Stateless):
 
 SHOWN = replace(
     view(keys=[[0.0, 0.0]] * 4, values=[[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], budget=2),
-    output_heads=lambda: torch.tensor([[[[1.0, 0.0], [-2.0, 3.0]]]]),  # W_O of one query head: |W v| = 1, 1, 1 and 5
+    output_heads=lambda layer: torch.tensor([[[[1.0, 0.0], [-2.0, 3.0]]]]),  # W_O of one query head: |W v| = 1, 1, 1, 5
 )
 BASE = Fixed((0.4, 0.3, 0.2, 0.1))
+
+
+def read(scorer, shown):
+    """The view after its slots have arrived, all in one chunk."""
+    arrived = replace(shown, arriving=shown.keys, state={"added": torch.zeros(1, 1, 4)})
+    return replace(arrived, state=scorer.update(arrived))
+
+
+def kept_of(scorer, shown):
+    found, broken = Policy("critical", scorer).keep(read(scorer, shown))
+    assert not broken.any()
+    return found.flatten().tolist()
 
 
 @pytest.mark.parametrize(
@@ -40,30 +52,27 @@ BASE = Fixed((0.4, 0.3, 0.2, 0.1))
 )
 def test_worked_example(share, kept):
     """policies.md 3.24."""
-    chosen = Policy("critical", CriticalKV(BASE, share, epsilon=0.0))
-    found, broken = chosen.keep(SHOWN)
-    assert found.flatten().nonzero().flatten().tolist() == kept
-    assert not broken.any()
+    found = kept_of(CriticalKV(BASE, share, epsilon=0.0), SHOWN)
+    assert [slot for slot, stays in enumerate(found) if stays] == kept
 
 
 def test_the_first_stage_is_kept_whatever_its_values_are():
     longer = replace(SHOWN, values=torch.tensor([[0.0, 0.0], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]).view(1, 1, 4, 2))
-    found, _ = Policy("critical", CriticalKV(BASE, 0.5, epsilon=0.0)).keep(longer)
-    assert found.flatten().tolist() == [True, True, False, False]
-    found, _ = Policy("critical", CriticalKV(BASE, 0.0, epsilon=0.0)).keep(longer)
-    assert found.flatten().tolist() == [False, True, True, False]
+    assert kept_of(CriticalKV(BASE, 0.5, epsilon=0.0), longer) == [True, True, False, False]
+    assert kept_of(CriticalKV(BASE, 0.0, epsilon=0.0), longer) == [False, True, True, False]
 
 
 def test_protected_slots_come_first_in_the_first_stage():
     """As in kvpress, whose SnapKV gives its window the largest score: here the newest slot is all of the stage."""
     scorer = CriticalKV(Fixed((0.9, 0.1, 0.2, 0.0)), 0.5, epsilon=0.0, recent=1)
     zero = replace(SHOWN, values=torch.tensor([[0.01, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).view(1, 1, 4, 2))
-    found, _ = Policy("critical", scorer, protect=Protect(recent=1)).keep(zero)
+    found, _ = Policy("critical", scorer, protect=Protect(recent=1)).keep(read(scorer, zero))
     assert found.flatten().tolist() == [False, False, True, True]
 
 
 def test_epsilon_lets_long_values_stay_without_attention():
-    scores = CriticalKV(Fixed((0.4, 0.3, 0.0, 0.0)), 0.0, epsilon=0.1).score(SHOWN)
+    scorer = CriticalKV(Fixed((0.4, 0.3, 0.0, 0.0)), 0.0, epsilon=0.1)
+    scores = scorer.score(read(scorer, SHOWN))
     assert scores.flatten().tolist() == pytest.approx([0.5, 0.4, 0.1, 0.5])
 
 
@@ -73,7 +82,8 @@ def test_epsilon_is_a_share_of_attention_whatever_the_window():
     for window in (1, 2, 8):
         shown = replace(SHOWN, attention=GivenAttention(row.expand(-1, -1, window, -1)))
         base = SnapKV(window=window, kernel=1, pool="none")
-        scores = CriticalKV(base, 0.0, epsilon=0.1).score(shown)
+        scorer = CriticalKV(base, 0.0, epsilon=0.1)
+        scores = scorer.score(read(scorer, shown))
         assert scores.flatten().tolist() == pytest.approx([0.5, 0.4, 0.3, 1.0])
 
 
@@ -94,6 +104,14 @@ def test_scores_that_can_be_negative_are_refused():
         CriticalKV(share=2)
     with pytest.raises(PolicyError, match="base='snapkv' is no scorer"):
         CriticalKV("snapkv")
+
+
+def test_what_a_value_adds_is_computed_once_when_it_arrives():
+    """The last of two slots arrives: the first keeps what was noted for it, whatever W_O is asked for now."""
+    before = read(CriticalKV(BASE), SHOWN).state["added"]
+    assert before.flatten().tolist() == [1, 1, 1, 5]
+    later = replace(SHOWN, arriving=SHOWN.keys[:, :, -1:], state={"added": torch.tensor([[[7.0, 8.0, 9.0, 0.0]]])})
+    assert CriticalKV(BASE).update(later)["added"].flatten().tolist() == [7, 8, 9, 5]
 
 
 def test_what_it_protects_is_what_the_policy_protects():

@@ -7,7 +7,6 @@ current pass: what is fed, the slots that each row may keep after it (`targets`)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -240,13 +239,17 @@ class Batch:
             return HiddenLengths()
         return tuple(length for length in self.lengths[group.rows] for _ in range(layers))
 
-    def future_of(self, layer: int, group: Group, positions: Tensor) -> Tensor | None:
-        """(r, H, n): what the tokens at these ``positions`` (r, H, n) receive in the later passes of the dense run."""
+    def future_of(self, group: Group, positions: Tensor, layer: int | None = None) -> Tensor | None:
+        """(r, H, n): what the tokens at these ``positions`` (r, H, n) receive in the later passes of the dense run.
+
+        Without a layer, in all of them: ``positions`` (r · L, H, n).
+        """
         if not group.policy.hindsight:
             return None
         assert self.future is not None
-        after_this = self.future.of(layer, range(group.rows.start, group.rows.stop), self.lengths[group.rows])
-        return after_this.gather(-1, positions.clamp(min=0).long())
+        after_this = self.future.of(range(group.rows.start, group.rows.stop), self.lengths[group.rows])
+        own = after_this.flatten(0, 1) if layer is None else after_this[:, layer]
+        return own.gather(-1, positions.clamp(min=0).long())
 
     def repetition_of(self, group: Group) -> Tensor | None:
         """(r, L, H, T), shorter prompts padded: what slots received while the prompts were repeated."""
@@ -288,11 +291,11 @@ class Batch:
             prompt_lengths=tuple(len(row.tokens) for row in self.rows[rows]),
             token_ids=self.fed[rows],
             arriving=arriving,
-            future=self.future_of(layer, group, positions),
+            future=self.future_of(group, positions, layer),
             repetition=self.repetition_of(group),
             kept_before=self.kept_before[rows],
             rotation=self.rotation,
-            output_heads=None if self.output_heads is None else partial(self.output_heads, layer),
+            output_heads=self.output_heads,
         )
 
     def _capacity(self) -> int:

@@ -143,7 +143,7 @@ def evict(work: LayerPass, preselected: Preselected) -> None:
     states: dict[StateKey, Tensor] = {}
     for group in batch.groups:
         selection = _selected(work, group, preselected)
-        states |= {key: selection.states[key.name] for key in _keys(group)}
+        states |= {key: selection.states[key.name] for key in _keys(group) if selection.states}
         if selection.kept is not None:
             assert kept is not None
             kept[group.rows] = selection.kept
@@ -186,7 +186,11 @@ def select_early(work: LayerPass, layer_batch: LayerBatch) -> None:
 def _selected(work: LayerPass, group: Group, preselected: Preselected) -> Selection:
     """One group's selection in this layer. What its policy carries per row is stored at once."""
     selection = select(work.batch, group, partial(view_after, work), preselected=preselected.get(group.number))
-    work.layer.carried |= {(name, group.number): selection.states[name] for name in group.policy.carried}
+    if selection.states:
+        rows = len(group.budgets)
+        for name in group.policy.carried:
+            new = selection.states[name]
+            work.layer.room_to_carry((name, group.number), rows, new).copy_(new)
     return selection
 
 

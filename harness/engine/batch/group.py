@@ -36,6 +36,10 @@ class Group:
         schedule = self.policy.schedule
         return schedule.prompt != "never" if phase == "prompt" else schedule.decode != "never"
 
+    def is_stateful(self, phase: Phase) -> bool:
+        """Whether the policy's state must follow each chunk: until nothing is evicted any more."""
+        return self.policy.is_stateful and (phase == "prompt" or self.state_only or self.evicts(phase))
+
     def after(self, rows: Sequence[Request], fed: Sequence[int]) -> Group:
         """The group with the budgets of its ``rows`` once so many tokens have been fed."""
         return replace(self, budgets=tuple(row.budget_at(tokens) for row, tokens in zip(rows, fed, strict=True)))
@@ -63,7 +67,8 @@ def groups_of(rows: Sequence[Request]) -> list[Group]:
 class Selection:
     """What a policy keeps of a chunk and the slots before it.
 
-    ``kept`` (r, H, fill + m) bool, or None where all stays; ``states``: by name, the policy's updated state.
+    ``kept`` (r, H, fill + m) bool, or None where all stays; ``states``: by name, the policy's updated state, empty
+    where it has none or needs it no more.
     """
 
     kept: Tensor | None
@@ -78,7 +83,7 @@ def select(
     The view is made only where a state or a selection needs it. ``preselected``: what was selected before attention.
     """
     over = batch.over(group)
-    if not any(over) and not group.policy.is_stateful:
+    if not any(over) and not group.is_stateful(batch.phase):
         return Selection(None, {})
     seen = view(group)
     states = {name: seen.state[name] for name in (*group.policy.state, *group.policy.carried)}

@@ -36,7 +36,11 @@ class LayerBatch:
         self.batch, self.layers = batch, batch.layers
         self.layer = _all_layers(batch)
         # Groups that must select at every layer, by number, with the selections made so far.
-        self.early = {group.number: list[Selection]() for group in batch.groups if not layers_are_rows(group.policy)}
+        self.early = {
+            group.number: list[Selection]()
+            for group in batch.groups
+            if not layers_are_rows(group.policy) and (any(batch.over(group)) or group.is_stateful(batch.phase))
+        }
         self.queries: list[Tensor] = []  # (R, H·G, m, D) of each layer
         self.weights: list[Tensor] = []  # (R, H, G, N) of each layer: probabilities of a single token, if kept
         self.computed: list[Sized] = []  # attention statistics that policies have read
@@ -79,7 +83,10 @@ class LayerBatch:
                 selection = self._early_selection(group)
             else:
                 selection = select(batch, group, partial(self._view, weights=weights, arriving=arriving), layers)
-            states |= {key: selection.states[key.name] for key in self._stored(group)}
+            states |= {key: selection.states[key.name] for key in self._stored(group) if selection.states}
+            if group.number not in self.early and selection.states:
+                for name in group.policy.carried:
+                    batch.storage.carried[name, group.number].flatten(0, 1).copy_(selection.states[name])
             if selection.kept is not None:
                 selections.append((self._rows(group.rows), selection.kept))
         if batch.appends:
@@ -115,7 +122,8 @@ class LayerBatch:
         """Selections that were made layer by layer, as one."""
         made = self.early[group.number]
         kept = [selection.kept for selection in made if selection.kept is not None]
-        states = {name: _of_all_layers([selection.states[name] for selection in made]) for name in group.policy.state}
+        names = group.policy.state if all(selection.states for selection in made) else ()
+        states = {name: _of_all_layers([selection.states[name] for selection in made]) for name in names}
         return Selection(_of_all_layers(kept) if kept else None, states)
 
     def _view(self, group: Group, weights: Tensor | None, arriving: Tensor) -> CacheView:
@@ -143,7 +151,7 @@ class LayerBatch:
             values=values,
             positions=positions,
             attention=attention,
-            state={key.name: state[:, :, here] for key, state in stored.items()},
+            state={key.name: state[:, :, here] for key, state in stored.items()} | self._carried(group),
             counts=self._each(batch.arrived[group.rows]),
             lengths=batch.lengths_of(group, layers),
             seen_now=self._spread(batch.seen[group.rows]),
@@ -151,14 +159,22 @@ class LayerBatch:
             made_once=batch.on_device,
             budgets=self._each(group.budgets),
             layers=layers,
+            all_layers=True,
             phase=batch.phase,
             prompt_lengths=self._each(len(row.tokens) for row in batch.rows[group.rows]),
             arriving=layer.chunk_keys[rows],
+            future=batch.future_of(group, positions),
+            rotation=batch.rotation,
+            output_heads=batch.output_heads,
         )
         return replace(view, state=dict(group.policy.update(view))) if group.policy.is_stateful else view
 
     def _stored(self, group: Group) -> dict[StateKey, Tensor]:
         return {key: state for key, state in self.layer.states.items() if key.group == group.number}
+
+    def _carried(self, group: Group) -> dict[str, Tensor]:
+        """What the group's policy carries, (r · L, …): it was first shown a chunk before slots existed."""
+        return {name: self.batch.storage.carried[name, group.number].flatten(0, 1) for name in group.policy.carried}
 
     def _rows(self, rows: slice) -> slice:
         return slice(rows.start * self.layers, rows.stop * self.layers)
@@ -187,8 +203,8 @@ def evicts_late(policy: Policy) -> bool:
 
 
 def layers_are_rows(policy: Policy) -> bool:
-    """Whether what a policy does depends neither on the layer it is shown nor on the order of layers."""
-    if policy.hindsight or policy.carried or policy.counts_layers:
+    """Whether a policy can be shown all layers at once, as more rows."""
+    if policy.counts_layers:
         return False
     stage = None if policy.prompt_stage is None else policy.prompt_stage.scorer
     parts = [part for part in (policy.scorer, policy.correction, stage) if part is not None]

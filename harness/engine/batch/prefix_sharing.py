@@ -211,7 +211,7 @@ class PrefixBatch(Batch):
 
     def _state_group(self, policy: Policy, budget: int) -> Group:
         """The group that carries a policy's state under this budget: one for all whose states are equal."""
-        key = (_state_key(policy), budget)
+        key = _state_key(policy, budget)
         if key not in self._state_groups:
             rows = len(self.rows)
             group = Group(len(self.groups), policy, slice(0, rows), (budget,) * rows, state_only=True)
@@ -220,9 +220,11 @@ class PrefixBatch(Batch):
         return self._state_groups[key]
 
 
-def _state_key(policy: Policy) -> object:
-    """What decides how a state changes: the scorer alone, unless the policy is of a class of its own."""
-    return policy.scorer if type(policy) is Policy else policy
+def _state_key(policy: Policy, budget: int) -> object:
+    """What decides how a state changes: the scorer and mostly the budget, unless the policy is of a class of its own."""
+    if type(policy) is not Policy:
+        return policy, budget
+    return policy.scorer, None if getattr(policy.scorer, "same_state_for_all_budgets", False) else budget
 
 
 @dataclass(frozen=True)
@@ -267,7 +269,8 @@ class Fork:
             }
             for name in group.policy.carried:
                 by_group = {number: each for (known, number), each in work.layer.carried.items() if known == name}
-                state[name] = layer.carried[name, group.number] = self._gathered(by_group, group)
+                state[name] = self._gathered(by_group, group)
+                layer.room_to_carry((name, group.number), len(group.budgets), state[name]).copy_(state[name])
             if any(over):
                 view = batch.view(
                     group,

@@ -63,6 +63,13 @@ class RaggedLayer(CacheLayerMixin):
             return self.keys.new_zeros(*rows.shape, self.fill, *key.kind.shape, dtype=key.kind.dtype)
         return self._unpacked(self.states[key], rows=key.rows)
 
+    def room_to_carry(self, key: tuple[str, int], rows: int, like: Tensor) -> Tensor:
+        """(r, …), shaped as ``like``, for what a group's policy carries per row. To be written to."""
+        known = self.carried.get(key)
+        if known is None or known.shape != (rows, *like.shape[1:]):
+            self.carried[key] = like.new_zeros(rows, *like.shape[1:])
+        return self.carried[key]
+
     def evict(self, kept: Tensor, targets: Tensor, widest_target: int, chunk_positions: Tensor, states: States) -> None:
         """Evict: store exactly what is ``kept``, (R, H, fill + m) bool. Targets matter to uniform layers only."""
         chunk = chunk_positions.unsqueeze(1).expand(-1, kept.shape[1], -1)
@@ -102,7 +109,7 @@ class RaggedLayer(CacheLayerMixin):
                 for old, new in group.states(each.layer.states):
                     counts = each.layer.counts[old.rows]
                     parts.setdefault(new, []).append((each.layer.states[old], counts, group.old_rows, group.new_rows))
-            each.move_carried(self.carried)
+            each.move_carried(self)
         self.states = {key: _packed(packed, key.rows.stop - key.rows.start) for key, packed in parts.items()}
 
     def append(self, chunk_positions: Tensor, states: States) -> None:

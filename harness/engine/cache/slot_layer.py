@@ -63,14 +63,12 @@ class MovedRows:
     new: Tensor  # (r,) int64: the same rows here
     groups: Sequence[MovedGroup]
 
-    def move_carried(self, carried: dict[tuple[str, int], Tensor]) -> None:
-        """Copy what policies carry per row into the merged layer's ``carried``."""
+    def move_carried(self, layer: Any) -> None:
+        """Copy what policies carry per row into the merged ``layer``."""
         for group in self.groups:
             for old, new in group.carried(self.layer.carried):
                 source = self.layer.carried[old]
-                target = carried.setdefault(
-                    new, source.new_zeros(group.rows.stop - group.rows.start, *source.shape[1:])
-                )
+                target = layer.room_to_carry(new, group.rows.stop - group.rows.start, source)
                 target[group.new_rows] = source[group.old_rows]
 
 
@@ -128,6 +126,11 @@ class SlotLayer(CacheLayerMixin):
             rows = key.rows.stop - key.rows.start
             self.states[key] = self.storage.state(key.name, key.group, rows, key.kind)[:, self.index]
         return self.states[key][:, :, : self.fill]
+
+    def room_to_carry(self, key: tuple[str, int], rows: int, like: Tensor) -> Tensor:
+        """(r, …), shaped as ``like``, for what a group's policy carries per row. To be written to."""
+        self.carried[key] = self.storage.room_to_carry(key, rows, like)[:, self.index]
+        return self.carried[key]
 
     def attended(self) -> tuple[Tensor, Tensor]:
         """Keys and values (R, H, fill + m, D) as `update` returned them for the current chunk."""
@@ -240,7 +243,7 @@ class SlotLayer(CacheLayerMixin):
                 for old, new in group.states(old_layer.states):
                     self.state(new)
                     self.states[new][group.new_rows, :, used] = old_layer.states[old][group.old_rows, :, used]
-            each.move_carried(self.carried)
+            each.move_carried(self)
 
     def release(self) -> None:
         """Release the model's own tensors, which in a one-shot prompt are the whole prompt."""

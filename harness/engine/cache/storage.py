@@ -23,6 +23,7 @@ class KVStorage:
         self.positions: Tensor  # (R, L, H, slots) int32, -1 = empty
         self.first: Tensor  # (R, L, H, 1) int64: index of a head's first slot among all slots of the storage
         self.states: dict[tuple[str, int], Tensor] = {}  # by name and group: (r, L, H, slots, …)
+        self.carried: dict[tuple[str, int], Tensor] = {}  # what policies carry per row, likewise: (r, L, …)
         self.is_allocated = False
 
     def allocate(self, keys: Tensor, values: Tensor, rows: int, slots: int) -> None:
@@ -49,3 +50,10 @@ class KVStorage:
         if (name, group) not in self.states:
             self.states[name, group] = self.keys.new_zeros(rows, *self.keys.shape[1:-1], *kind.shape, dtype=kind.dtype)
         return self.states[name, group]
+
+    def room_to_carry(self, key: tuple[str, int], rows: int, like: Tensor) -> Tensor:
+        """(r, L, …) for tensors shaped as ``like`` (·, …); zeros at first use, and where the shape has changed."""
+        known = self.carried.get(key)
+        if known is None or known.shape[2:] != like.shape[1:] or len(known) != rows:
+            self.carried[key] = like.new_zeros(rows, self.layers, *like.shape[1:])
+        return self.carried[key]

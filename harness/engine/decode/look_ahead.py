@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 class Future(Protocol):
     """The attention that each token of some rows still receives in their dense run."""
 
-    def of(self, layer: int, rows: Sequence[int], lengths: Sequence[int]) -> Tensor:
-        """(r, H, T + new): received by each token in all passes after the first ``lengths`` tokens of these rows."""
+    def of(self, rows: Sequence[int], lengths: Sequence[int]) -> Tensor:
+        """(r, L, H, T + new): received by each token in all passes after the first ``lengths`` tokens of these rows."""
         ...
 
     def for_rows(self, rows: Sequence[int]) -> Future:
@@ -70,9 +70,16 @@ class Recorder:
         """After a pass: note how many tokens each row has read."""
         self.lengths.append(list(batch.lengths))
 
-    def future(self) -> dict[int, Tensor]:
-        """By layer: (passes, R, H, T + new), what each token receives in all passes after this one."""
-        return {layer: _after(torch.stack(passes)) for layer, passes in self.passes.items()}
+    def future(self) -> Tensor:
+        """(passes, R, L, H, T + new): what each token receives in all passes after this one. Empties the record."""
+        found: Tensor | None = None
+        for place, layer in enumerate(layers := sorted(self.passes)):
+            passes = torch.stack(self.passes.pop(layer))  # (passes, R, H, T + new)
+            if found is None:
+                found = passes.new_empty(*passes.shape[:2], len(layers), *passes.shape[2:])
+            found[:, :, place] = passes.sum(0) - passes.cumsum(0)
+        assert found is not None
+        return found
 
 
 @dataclass(frozen=True)
@@ -80,7 +87,7 @@ class DenseFutures:
     """The recorded futures of some prompts: one dense run per prompt, for all budgets of the oracle."""
 
     number: Mapping[Hashable, int] = field(default_factory=dict)  # by prompt: its row in ``future``
-    future: Mapping[int, Tensor] = field(default_factory=dict)  # by layer: (passes, prompts, H, T + new)
+    future: Tensor = field(default_factory=lambda: torch.zeros(0))  # (passes, prompts, L, H, T + new)
     seen: Sequence[Sequence[int]] = ()  # by prompt: tokens read after each recorded pass, ascending
     prompting: Prompting = field(default_factory=Prompting)
     repetitions: Mapping[Hashable, Tensor] = field(default_factory=dict)  # by `repetition_key`
@@ -105,10 +112,10 @@ class FutureOfRows:
         """The same for some of the rows."""
         return replace(self, prompts=[self.prompts[row] for row in rows])
 
-    def of(self, layer: int, rows: Sequence[int], lengths: Sequence[int]) -> Tensor:
-        """(r, H, T + new), see `Future`."""
+    def of(self, rows: Sequence[int], lengths: Sequence[int]) -> Tensor:
+        """(r, L, H, T + new), see `Future`."""
         prompts = [self.prompts[row] for row in rows]
-        future = self.recorded.future[layer]
+        future = self.recorded.future
         seen = [self.recorded.seen[prompt] for prompt in prompts]
         passes = [min(bisect_left(each, length), len(future) - 1) for each, length in zip(seen, lengths, strict=True)]
         return future[passes, prompts]
@@ -124,10 +131,10 @@ class FutureOfParts:
         """The same for some of the rows."""
         return FutureOfParts([self.each[row] for row in rows])
 
-    def of(self, layer: int, rows: Sequence[int], lengths: Sequence[int]) -> Tensor:
-        """(r, H, T + new), of the longest."""
+    def of(self, rows: Sequence[int], lengths: Sequence[int]) -> Tensor:
+        """(r, L, H, T + new), of the longest."""
         known = [self.each[row] for row in rows]
-        found = [future.of(layer, [row], [length]) for (future, row), length in zip(known, lengths, strict=True)]
+        found = [future.of([row], [length]) for (future, row), length in zip(known, lengths, strict=True)]
         longest = max(each.shape[-1] for each in found)
         return torch.cat([F.pad(each, (0, longest - each.shape[-1])) for each in found])
 
@@ -162,10 +169,6 @@ def _prompt(row: Request, prompting: Prompting) -> Hashable:
     ending = (row.max_new_tokens, row.min_new_tokens, row.stops, row.until, tuple(row.continuation))
     drawn = (row.temperature, row.top_p, row.seed)
     return (tuple(row.tokens), tuple(row.question), ending, drawn, tuple(row.chunks(prompting)))
-
-
-def _after(passes: Tensor) -> Tensor:
-    return passes.sum(0) - passes.cumsum(0)
 
 
 # The repetition of prompts.
