@@ -221,7 +221,7 @@ class PrefixBatch(Batch):
 
 
 def _state_key(policy: Policy, budget: int) -> object:
-    """What decides how a state changes: the scorer and mostly the budget, unless the policy is of a class of its own."""
+    """What decides how a state changes: the scorer and, mostly, the budget; a whole policy of a class of its own."""
     if type(policy) is not Policy:
         return policy, budget
     return policy.scorer, None if getattr(policy.scorer, "same_state_for_all_budgets", False) else budget
