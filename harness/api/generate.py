@@ -9,7 +9,7 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from harness.config import plugins
-from harness.config.budget import FULL, Budget
+from harness.config.budget import FULL, Budget, ShareOf
 from harness.config.cell import as_user_errors, reason_against_budget
 from harness.config.experiments import option_names
 from harness.config.model import ModelSpec, eos_token_ids
@@ -71,6 +71,7 @@ def generate(
     policy: str | Policy | Scorer = "keydiff",
     budget: str | float = "25%",
     *,
+    budget_of: str = "prompt",
     max_new_tokens: int = 64,
     prompt_regime: str = "auto",
     block_size: int = 128,
@@ -83,7 +84,8 @@ def generate(
     """Continuation of ``prompt`` by your own model, whose cache holds no more than ``budget`` allows.
 
     ``policy``: a preset's name or an object as in `harness.api.run.run`. ``budget``: slots per layer and KV head
-    (``256``) or a share of the prompt (``"25%"``). ``max_new_tokens`` and ``block_size`` are tokens; ``prompt_regime``
+    (``256``) or a share of the prompt (``"25%"``); of the prompt with ``max_new_tokens`` under
+    ``budget_of="prompt_and_new"``, and a share that grows with the answer under ``"so_far"``. ``max_new_tokens`` and ``block_size`` are tokens; ``prompt_regime``
     is ``blocked``, ``one_shot``, ``token_fed`` or ``auto`` (the first of them that the policy supports). ``chat`` wraps
     the prompt as one user message in the tokenizer's chat format. ``question``: text that follows the prompt and is fed
     once the prompt has been compressed, which then cannot depend on it. ``temperature`` above 0 draws tokens, among the
@@ -97,6 +99,7 @@ def generate(
         if not isinstance(given, kind):
             raise UserError(f"{name}= takes a {name} of transformers that is loaded, not {type(given).__name__}.")
     check_value(str, prompt, "prompt")
+    check_value(ShareOf, budget_of, "budget_of")
     check_value(str, prompt_regime, "prompt_regime")
     check_value(Count, max_new_tokens, "max_new_tokens")
     check_value(Count, block_size, "block_size")
@@ -115,7 +118,7 @@ def generate(
     encoder, sample = PromptEncoder(tokenizer, chat), Sample("prompt", prompt + question, question=question, chat=chat)
     tokens = encoder.encode(sample)
     context = encoder.context_tokens(sample) if question else len(tokens)
-    parsed = FULL if chosen.is_dense else Budget.parse(budget)
+    parsed = FULL if chosen.is_dense else Budget.parse(budget, budget_of)  # type: ignore[arg-type]
     slots = 0 if chosen.is_dense else parsed.slots_for(len(tokens), max_new_tokens, [len(tokens)])
     reasons = (
         reason_against(chosen, prompting),
@@ -137,6 +140,7 @@ def generate(
             top_p=drawn.top_p,
             seed=drawn.seed,
             repeat=encoder.repeat_prompt(sample) if chosen.repeats else RepeatPrompt(),
+            so_far=parsed.so_far,
         )
         (outcome,) = engine.generate([request], prompting)
     finally:

@@ -229,6 +229,16 @@ def test_a_question_is_fed_after_its_context_was_compressed(own):
     assert kept.ledger.invalid == ""
 
 
+@pytest.mark.parametrize(
+    ("budget_of", "slots", "kept"), [("prompt", 151, 151), ("prompt_and_new", 161, 161), ("so_far", 151, 161)]
+)
+def test_a_budget_may_count_the_answer_too(own, budget_of, slots, kept):
+    """Half of 302 tokens, of 322, or of what has been fed: 321 tokens when the twentieth is said."""
+    said = generate(*own, PROMPT, "keydiff", "50%", budget_of=budget_of, max_new_tokens=20, block_size=32)
+    assert (said.prompt_tokens, len(said.tokens)) == (302, 20)
+    assert (said.slots, said.ledger.slots_kept_max, said.ledger.invalid) == (slots, kept, "")
+
+
 def test_a_broken_promise_is_a_warning(own):
     with pytest.warns(UserWarning, match="not-a-number"):
         generate(*own, PROMPT, NotANumber(), 48, max_new_tokens=2)
@@ -244,6 +254,7 @@ def test_a_broken_promise_is_a_warning(own):
         ({"max_new_tokens": 0}, "max_new_tokens=0 does not fit: give a whole number, at least 1"),
         ({"max_new_tokens": "many"}, "max_new_tokens=many does not fit"),
         ({"block_size": float("nan")}, "block_size=NaN does not fit"),
+        ({"budget_of": "so-far"}, "Did you mean so_far"),
         ({"chat": "yes"}, "chat=yes does not fit: give true or false"),
         ({"chat": True}, "has no chat format"),
     ],
