@@ -84,12 +84,13 @@ def generate(
     """Continuation of ``prompt`` by your own model, whose cache holds no more than ``budget`` allows.
 
     ``policy``: a preset's name or an object as in `harness.api.run.run`. ``budget``: slots per layer and KV head
-    (``256``) or a share of the prompt (``"25%"``); of the prompt with ``max_new_tokens`` under
-    ``budget_of="prompt_and_new"``, and a share that grows with the answer under ``"so_far"``. ``max_new_tokens`` and ``block_size`` are tokens; ``prompt_regime``
-    is ``blocked``, ``one_shot``, ``token_fed`` or ``auto`` (the first of them that the policy supports). ``chat`` wraps
-    the prompt as one user message in the tokenizer's chat format. ``question``: text that follows the prompt and is fed
-    once the prompt has been compressed, which then cannot depend on it. ``temperature`` above 0 draws tokens, among the
-    fewest whose probabilities reach ``top_p``; ``seed`` decides the draws. The model stays on its device and unchanged.
+    (``256``) or a share (``"25%"``) of the prompt; of the prompt with ``max_new_tokens`` under
+    ``budget_of="prompt_and_new"``, and one that grows with the answer under ``"so_far"``. ``max_new_tokens`` and
+    ``block_size`` are tokens; ``prompt_regime`` is ``blocked``, ``one_shot``, ``token_fed`` or ``auto`` (the first of
+    them that the policy supports). ``chat`` wraps the prompt as one user message in the tokenizer's chat format.
+    ``question``: text that follows the prompt and is fed once the prompt has been compressed, which then cannot depend
+    on it. ``temperature`` above 0 draws tokens, among the fewest whose probabilities reach ``top_p``; ``seed`` decides
+    the draws. The model stays on its device and unchanged.
     Nothing is stored.
 
     A promise that was broken (a policy that keeps too much, scores that are no numbers) is a warning, and the sentence
