@@ -121,7 +121,8 @@ def _leaderboard(part: pd.DataFrame, compared: float, timed: Mapping[str, pd.Dat
         caption=f"Every policy holds {100 * compared:g} % of the dense cache's bytes on average: K, V and its own "
         "state, at their largest, generated tokens included. It is read at a mixture of the two budgets beside that "
         "size: so many prompts get the larger one that the mean is met. One-shot policies hold the whole prompt "
-        f"before they compress it, which is not counted here. Ranks in brackets: of 95 % of {DRAWS:,} draws of samples."
+        f"before they compress it, which is not counted here. Ranks in brackets: of 95 % of {DRAWS:,} draws of "
+        f"{_drawn_text(ranked)}."
         f"{unit}{_against_baselines(standings, sense)}{left_out}{_times_text(costs)}",
         conditions=row_conditions(part),
         columns=(*COLUMNS, *(() if costs is None else TIMES), *NOTES),
@@ -152,7 +153,7 @@ def _times_text(costs: pd.DataFrame | None) -> str:
 def _rank_intervals(ranked: Sequence[LeaderboardLine], sense: int) -> list[str]:
     """For each line ``[1, 4]``, from draws of the clusters that all lines have read; empty where they share too few."""
     tables = [each.mixed.set_index("sample_id") for each in ranked]
-    common = sorted(set.intersection(*(set(table.index) for table in tables)))
+    common = sorted(_common_samples(ranked))
     clusters = tables[0].loc[common, "cluster"].to_numpy(str)
     names, inverse = np.unique(clusters, return_inverse=True)
     if len(names) < 2:
@@ -166,6 +167,18 @@ def _rank_intervals(ranked: Sequence[LeaderboardLine], sense: int) -> list[str]:
     places = 1 + (sense * (means[:, None, :] - means[:, :, None]) > TIE).sum(-1)
     low, high = np.quantile(places, (0.025, 0.975), axis=0, method="closest_observation")
     return [f"[{first:.0f}, {last:.0f}]" for first, last in zip(low, high, strict=True)]
+
+
+def _common_samples(ranked: Sequence[LeaderboardLine]) -> set[str]:
+    return set.intersection(*(set(each.mixed["sample_id"]) for each in ranked))
+
+
+def _drawn_text(ranked: Sequence[LeaderboardLine]) -> str:
+    """Of which samples ranks are drawn; a line that has read more can have a mean rank outside of its bracket."""
+    common, most = len(_common_samples(ranked)), max(each.score.n for each in ranked)
+    if common == most:
+        return "samples"
+    return f"the {common} samples that all lines have read; scores and their ranks are of all that a line has"
 
 
 BEYOND = (

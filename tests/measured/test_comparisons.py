@@ -158,6 +158,16 @@ def test_ranks_have_the_interval_that_draws_of_samples_give():
     assert ranks["keydiff"] != "[1, 1]"
 
 
+def test_where_lines_have_read_different_samples_the_caption_says_whose_ranks_are_drawn():
+    (alike,) = board(cell("caote_h2o", [RIGHT] * 4, budget="10%"), cell("caote_h2o", [RIGHT] * 4, budget="40%"))
+    assert "draws of samples." in alike.caption
+    (fewer,) = board(cell("caote_h2o", [RIGHT] * 3, budget="10%"), cell("caote_h2o", [RIGHT] * 3, budget="40%"))
+    assert (
+        "draws of the 3 samples that all lines have read; scores and their ranks are of all that a line has."
+        in fewer.caption
+    )
+
+
 def test_the_caption_says_who_lies_below_random_and_above_the_oracle():
     (table,) = board(
         cell("random", [RIGHT, RIGHT, RIGHT, RIGHT], budget="10%"),
