@@ -44,9 +44,15 @@ class ProgressCount:
         self.through = 0  # tokens fed for them, a shared prompt counted for every row; fewer where answers end early
         self.underway = 0  # tokens that the present batch has been fed
         self.since = time.perf_counter()
+        self.computing = False  # whether a batch has started
 
     def start_batch(self) -> None:
-        """A batch starts. The one before it has failed, unless it was finished."""
+        """A batch starts. The one before it has failed, unless it was finished.
+
+        The clock starts with the first: loading a model says nothing about the speed of what follows.
+        """
+        if not self.computing:
+            self.since, self.computing = time.perf_counter(), True
         self.underway = 0
 
     def add_tokens(self, tokens: int) -> None:
@@ -72,12 +78,12 @@ class ProgressCount:
         return self.done / max(1, self.planned)
 
     def time_left(self) -> str:
-        """``about 12 min left``, from the mean speed since the start."""
+        """``about 12 min left``, from the mean speed since the first batch."""
         seconds = (time.perf_counter() - self.since) * (1 - self.share) / max(1e-9, self.share)
         return f"about {seconds / 60:,.0f} min left" if seconds > 60 else "less than a minute left"
 
     def facts(self) -> str:
-        """``3 cells · 40 samples · 1,234 tokens/s · 1.9 GiB``; the speed is the mean since the start."""
+        """``3 cells · 40 samples · 1,234 tokens/s · 1.9 GiB``; the speed is the mean since the first batch."""
         speed = (self.through + self.underway) / max(1e-9, time.perf_counter() - self.since)
         return (
             f"{_counted(len(self.cells), 'cell')} · {_counted(self.samples, 'sample')} · {speed:,.0f} tokens/s · "

@@ -136,6 +136,21 @@ def test_without_a_terminal_a_short_run_has_no_lines_and_a_long_one_a_line_a_min
     assert [line[:3] for line in shown.getvalue().splitlines() if "tokens/s" in line] == ["2% ", "8% ", "14%", "20%"]
 
 
+def test_the_clock_starts_with_the_first_batch_and_not_while_a_model_is_loaded(monkeypatch):
+    """Else the first estimate of a run of minutes is twice its length."""
+    now = 1000.0
+    monkeypatch.setattr(terminal.time, "perf_counter", lambda: now)
+    count = terminal.ProgressCount(1000)
+    now = 1100.0
+    count.start_batch()
+    now = 1110.0
+    count.add_tokens(50)
+    assert count.time_left() == "about 3 min left"  # 950 tokens at 5 a second
+    count.start_batch()
+    count.add_tokens(50)
+    assert count.time_left() == "about 3 min left"
+
+
 def test_the_time_left_follows_from_the_mean_speed(monkeypatch):
     count = terminal.ProgressCount(1000)
     monkeypatch.setattr(terminal.time, "perf_counter", lambda: count.since + 120)
