@@ -30,16 +30,17 @@ demo: $(READY)  ## the first page: policies on a pretrained model (98 MB, fetche
 
 # Two halves of about equal length in parallel, one thread each: faster than two threads, because most tests are small.
 COMMANDS := tests/api tests/cli tests/harness tests/results_site tests/tasks tests/workers $(wildcard tests/test_*.py)
+SLOWEST  := --durations=30 --durations-min=5
 PARTS    := $(filter-out tests/__pycache__ $(COMMANDS),$(patsubst %/,%,$(wildcard tests/*/)))
 
 test: $(READY)  ## format check, lint, type check, tests
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target check test-commands test-parts
 
 test-commands: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(COMMANDS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SLOWEST) $(COMMANDS)
 
 test-parts: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARTS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SLOWEST) $(PARTS)
 
 test-all: test  ## test, run every command of README and docs, and compare SmolLM2 with transformers on long prompts
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-of-readme test-of-docs test-of-smollm2
