@@ -5,6 +5,8 @@ Expected Attention and CriticalKV are held to computations that take both from t
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 import torch
@@ -27,6 +29,13 @@ ONCE = Schedule("after_prompt", "never")
 @pytest.fixture
 def model():
     return tiny_model("llama")
+
+
+def test_packed_weights_are_asked_once(model):
+    model = deepcopy(model)
+    if not pack_layers(model):
+        pytest.skip("weights cannot be packed on this machine")
+    assert output_heads(model, 0).data_ptr() == output_heads(model, 0).data_ptr() != output_heads(model, 1).data_ptr()
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -9,6 +9,7 @@ identity. Queries and keys are then rotated here, exactly, from the model's own 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -82,8 +83,13 @@ def output_heads(model: PreTrainedModel, layer: int) -> Tensor:
     return columns.reshape(heads, queries // heads, -1, columns.shape[-1])
 
 
+_asked: WeakKeyDictionary[torch.nn.Module, Tensor] = WeakKeyDictionary()  # the answers of `_of_unit_vectors`
+
+
 def _of_unit_vectors(projection: Any, model: PreTrainedModel) -> Tensor:
-    units = torch.eye(projection.in_features, dtype=model.dtype, device=model.device)
-    nothing = torch.zeros_like(units[:1])
-    made: Tensor = projection(units) - projection(nothing)
-    return made.float()
+    """(in, out) fp32, asked once for as long as the layer lives: it costs as much as a pass of so many tokens."""
+    if projection not in _asked:
+        units = torch.eye(projection.in_features, dtype=model.dtype, device=model.device)
+        nothing = torch.zeros_like(units[:1])
+        _asked[projection] = (projection(units) - projection(nothing)).float()
+    return _asked[projection]
