@@ -96,7 +96,7 @@ class ExpectedAttention(Stateless):
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N): 0 or more; the first ``sinks`` tokens 0, which is what protection is for."""
         shown = view.filled & (view.positions >= self.sinks)
-        parts = tiles(view.keys) if view.keys.shape[2] > view.keys.shape[3] else tiles(view.state["scatter"])
+        parts = max(tiles(view.keys), tiles(view.state["scatter"]), key=len)  # whichever is larger
         return torch.cat([self._of(view, rows, shown[rows]) for rows in parts])
 
     def _of(self, view: CacheView, rows: slice, shown: Tensor) -> Tensor:

@@ -49,7 +49,7 @@ def tests(check: Check) -> Iterator[Line]:
     ]  # fmt: skip
     for name, run in zip(check.tests, runs, strict=True):
         said, _ = run.communicate()
-        counts = {what: int(count) for count, what in COUNTS.findall(said.strip().splitlines()[-1])}
+        counts = {what: int(count) for count, what in COUNTS.findall("".join(said.strip().splitlines()[-1:]))}
         yield {"what": f"tests of {name}", "exit code": run.returncode, **counts}
         for line in said.splitlines():
             if line.startswith(("FAILED", "ERROR")):

@@ -247,9 +247,8 @@ class Batch:
         if not group.policy.hindsight:
             return None
         assert self.future is not None
-        after_this = self.future.of(range(group.rows.start, group.rows.stop), self.lengths[group.rows])
-        own = after_this.flatten(0, 1) if layer is None else after_this[:, layer]
-        return own.gather(-1, positions.clamp(min=0).long())
+        after_this = self.future.of(range(group.rows.start, group.rows.stop), self.lengths[group.rows], layer)
+        return after_this.gather(-1, positions.clamp(min=0).long())
 
     def repetition_of(self, group: Group) -> Tensor | None:
         """(r, L, H, T), shorter prompts padded: what slots received while the prompts were repeated."""

@@ -38,7 +38,7 @@ class Group:
 
     def is_stateful(self, phase: Phase) -> bool:
         """Whether the policy's state must follow each chunk: until nothing is evicted any more."""
-        return self.policy.is_stateful and (phase == "prompt" or self.state_only or self.evicts(phase))
+        return self.policy.is_stateful and (phase == "prompt" or self.evicts(phase))
 
     def after(self, rows: Sequence[Request], fed: Sequence[int]) -> Group:
         """The group with the budgets of its ``rows`` once so many tokens have been fed."""

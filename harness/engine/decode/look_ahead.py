@@ -36,8 +36,11 @@ if TYPE_CHECKING:
 class Future(Protocol):
     """The attention that each token of some rows still receives in their dense run."""
 
-    def of(self, rows: Sequence[int], lengths: Sequence[int]) -> Tensor:
-        """(r, L, H, T + new): received by each token in all passes after the first ``lengths`` tokens of these rows."""
+    def of(self, rows: Sequence[int], lengths: Sequence[int], layer: int | None = None) -> Tensor:
+        """(r, H, T + new): received by each token in all passes after the first ``lengths`` tokens of these rows.
+
+        Of one layer; of all of them (r · L, H, T + new) where none is given.
+        """
         ...
 
     def for_rows(self, rows: Sequence[int]) -> Future:
@@ -112,13 +115,13 @@ class FutureOfRows:
         """The same for some of the rows."""
         return replace(self, prompts=[self.prompts[row] for row in rows])
 
-    def of(self, rows: Sequence[int], lengths: Sequence[int]) -> Tensor:
-        """(r, L, H, T + new), see `Future`."""
+    def of(self, rows: Sequence[int], lengths: Sequence[int], layer: int | None = None) -> Tensor:
+        """(r or r · L, H, T + new), see `Future`."""
         prompts = [self.prompts[row] for row in rows]
         future = self.recorded.future
         seen = [self.recorded.seen[prompt] for prompt in prompts]
         passes = [min(bisect_left(each, length), len(future) - 1) for each, length in zip(seen, lengths, strict=True)]
-        return future[passes, prompts]
+        return future[passes, prompts].flatten(0, 1) if layer is None else future[passes, prompts, layer]
 
 
 @dataclass(frozen=True)
@@ -131,10 +134,10 @@ class FutureOfParts:
         """The same for some of the rows."""
         return FutureOfParts([self.each[row] for row in rows])
 
-    def of(self, rows: Sequence[int], lengths: Sequence[int]) -> Tensor:
-        """(r, L, H, T + new), of the longest."""
+    def of(self, rows: Sequence[int], lengths: Sequence[int], layer: int | None = None) -> Tensor:
+        """(r or r · L, H, T + new), of the longest."""
         known = [self.each[row] for row in rows]
-        found = [future.of([row], [length]) for (future, row), length in zip(known, lengths, strict=True)]
+        found = [future.of([row], [length], layer) for (future, row), length in zip(known, lengths, strict=True)]
         longest = max(each.shape[-1] for each in found)
         return torch.cat([F.pad(each, (0, longest - each.shape[-1])) for each in found])
 
