@@ -53,7 +53,7 @@ class Sample:
     ``document`` are not independent: statistics resample documents, not samples. ``axes`` are the coordinates
     that figures group by (length, depth, …); ``details`` is what only the scorer needs, and is not stored.
 
-    From text to tokens (`harness.runner.samples`), in this order: the middle of ``prompt`` is cut out down to
+    From text to tokens (`harness.runner.prompt_encoder`), in this order: the middle of ``prompt`` is cut out down to
     ``longest`` tokens; ``system`` and ``prompt`` become messages of the model's chat format where ``chat`` says so
     and the model has one; ``answer_prefix`` follows; the first ``truncate_to`` tokens are kept.
     """

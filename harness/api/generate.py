@@ -29,7 +29,7 @@ from harness.engine.requests import (
     reason_against_model,
 )
 from harness.errors import UserError
-from harness.runner.samples import PromptEncoder
+from harness.runner.prompt_encoder import PromptEncoder
 from policies import Policy, nearest
 from policies.scorer import Scorer
 from tasks.base import Sample

@@ -18,13 +18,13 @@ from harness.config.cell import as_user_errors
 from harness.config.compose import checked_config, compose_config
 from harness.config.experiments import CONF
 from harness.config.model_files import GGUF, model_folder
-from harness.config.type_check import check_value
+from harness.config.type_check import check_names, check_value
 from harness.console import say
 from harness.errors import UserError
 from harness.integrations.loggers import logger_of
 from harness.report.rows import invalid_messages
 from harness.runner.sweep import run_sweep
-from policies import Policy, nearest
+from policies import Policy
 from policies.scorer import Scorer
 
 ModelLike: TypeAlias = str | PreTrainedModel  # a configuration's name, a folder or GGUF file, or a loaded model
@@ -119,9 +119,7 @@ def _policy(value: Any) -> list[str]:
 
 def _known(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     known = {str(key) for key in OmegaConf.load(CONF / "config.yaml")} - {"defaults", "hydra", *AXES}
-    for key in settings:
-        if key not in known:
-            raise UserError(f"There is no setting '{key}'. {nearest(key, known)}")
+    check_names(settings, known)
     return settings
 
 

@@ -13,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from harness.config.compose import needs_quotes
+from harness.config.type_check import check_names
 from harness.errors import UserError
 from policies import nearest
 
@@ -23,9 +24,7 @@ Choice = TypeVar("Choice", bound=str)
 def parse(kind: type[Settings], words: Sequence[str], command: str, description: str | None) -> Settings:
     """All words as settings of a command. Raises `UserError` for an unknown setting or a value of the wrong type."""
     own, others = parse_known(kind, words, command, description)
-    if others:
-        name = others[0].partition("=")[0]
-        raise UserError(f"There is no setting '{name}'. {nearest(name, _fields(kind))}")
+    check_names([word.partition("=")[0] for word in others], _fields(kind))
     return own
 
 

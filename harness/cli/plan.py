@@ -35,7 +35,8 @@ from harness.runner.estimate import (
 )
 from harness.runner.memory import Footprint, MemoryLoad, allowed_bytes, allowed_tokens, linear_parameters
 from harness.runner.plan import plan, unique_cells
-from harness.runner.samples import PromptEncoder, Prompts
+from harness.runner.prompt_encoder import PromptEncoder
+from harness.runner.samples import Prompts
 from harness.runner.sweep import baseline_cells, explain_scaled_budgets, parse_cells
 from harness.store.store import Store
 from tasks.base import TaskError

@@ -26,8 +26,9 @@ WHOLE_FILE_LIMIT = 128 * 2**20  # bytes; of larger weight files only samples are
 HASH_SAMPLES, SAMPLE_BYTES = 256, 16 * 2**10  # spread evenly from the first byte to the last
 IDENTITY_FORMAT = 3  # raised whenever the fields of an identity change their meaning
 
-# Every cell passes through these, whatever its policy and task are.
-BETWEEN = ("config.budget", "config.model", "runner.samples")  # a configuration and the engine, the engine and a row
+# Every cell passes through these, whatever its policy and task are: between a configuration and the engine, and between
+# the engine and a row.
+BETWEEN = ("config.budget", "config.model", "runner.prompt_encoder", "runner.samples")
 EVERY_POLICY = frozenset(f"policies.{name}" for name in ("policy", "scorer", "selection", "view"))
 
 

@@ -139,9 +139,7 @@ def check_config(config: Mapping[str, Any]) -> None:
     The parts of the policy, the model and the task are checked where they are built (`harness.config.cell.Cell.parse`).
     """
     known = [field.name for field in fields(Settings)]
-    for name in config:
-        if name not in (*known, *BESIDE):
-            raise UserError(f"There is no setting '{name}'. {nearest(str(name), known)}")
+    check_names([name for name in config if name not in BESIDE], known)
     check_settings(Settings, config)
     check_settings(EngineSettings, config["engine"], "engine")
     check_names(config["engine"], [field.name for field in fields(EngineSettings)], "The engine")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -53,11 +53,12 @@ def check_settings(kind: Callable[..., Any], settings: object, key: str = "") ->
             raise UserError(f"{where} is missing: give {wanted(wants[field.name])}.")
 
 
-def check_names(settings: Mapping[str, Any], known: Sequence[str], owner: str) -> None:
+def check_names(names: Iterable[str], known: Collection[str], owner: str = "") -> None:
     """Raise `UserError` for a setting that is not ``known``, with the nearest ones. ``owner``: "The model", say."""
-    for name in settings:
+    for name in names:
         if name not in known:
-            raise UserError(f"{owner} has no setting '{name}'. {nearest(str(name), known)}")
+            said = f"{owner} has no setting '{name}'." if owner else f"There is no setting '{name}'."
+            raise UserError(f"{said} {nearest(str(name), known)}")
 
 
 def check_value(annotation: Any, value: Any, key: str) -> Any:

@@ -20,7 +20,7 @@ from harness.errors import UserError
 from harness.runner.memory import Footprint, allowed_bytes
 from harness.runner.plan import Job, Plan
 from harness.runner.progress import Progress
-from harness.runner.samples import StopTexts, no_tokens_message
+from harness.runner.prompt_encoder import StopTexts, no_tokens_message
 from harness.runner.worker import compute_batch
 from tasks.base import Mode, Sample, Task, TaskError
 from tasks.lm_eval_library import GenerationSettings

@@ -24,7 +24,7 @@ from harness.config.cell import Cell
 from harness.errors import UserError
 from harness.integrations.wandb_contents import LinesPanel, RunContents, TablePanel, WandbGroup, groups, run_contents
 from harness.runner.plan import Job
-from harness.runner.usage import used_bytes
+from harness.runner.process import used_bytes
 
 OPENING = 5.0  # seconds that a server has to answer when a run is opened
 

@@ -73,13 +73,13 @@ def below_random(cells: Iterable[CellRows], own: frozenset[str]) -> RandomCompar
 
     Clear is a 95 % interval of the paired difference that leaves out zero.
     """
-    newest = {(cell.policy, *_setting(cell)): cell for cell in cells}  # they come by age
-    floors = {_setting(cell): cell for cell in newest.values() if cell.policy == FLOOR}
+    newest = {(cell.policy, _setting(cell)): cell for cell in cells}  # they come by age
+    floors = {setting: cell for (policy, setting), cell in newest.items() if policy == FLOOR}
     compared, without = [], 0
-    for cell in newest.values():
-        if _id(cell) not in own or cell.policy == "dense" or is_baseline(cell.policy):
+    for (_, setting), cell in newest.items():
+        if cell.cell_id not in own or cell.policy == "dense" or is_baseline(cell.policy):
             continue
-        floor = floors.get(_setting(cell))
+        floor = floors.get(setting)
         found = _compare(cell, floor) if floor else None
         if found:
             compared.append(found)
@@ -90,13 +90,8 @@ def below_random(cells: Iterable[CellRows], own: frozenset[str]) -> RandomCompar
     return RandomComparison(tuple(below), len(compared), without)
 
 
-def _id(cell: CellRows) -> str:
-    return str(cell.rows["cell_id"].iloc[0])
-
-
 def _setting(cell: CellRows) -> tuple[object, ...]:
-    first = cell.rows.iloc[0]
-    scope = (cell.model, first["dtype"], first["seed"], cell.task)
+    scope = (cell.model, cell.rows["dtype"].iat[0], cell.rows["seed"].iat[0], cell.task)
     return (*scope, cell.budget, cell.budget_of, cell.prompt, cell.block_size)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
 
 from harness.analysis.statistics import Floats, expanded_tail, student_quantile
+from harness.papers.cell_index import cluster_names
 
 RESAMPLES = 2_000
 
@@ -58,19 +60,18 @@ def build_stratum(
     if common.empty:
         raise ValueError(f"No sample of {name} is common to all cells.")
     mass = weights.loc[common].to_numpy(float)
-    named = documents.loc[common].fillna("").astype(str)
-    groups = np.where(named == "", "sample " + common.astype(str), "document " + named)
-    _, index = np.unique(groups, return_inverse=True)
-    values = np.stack(
-        [
-            np.stack([series.reindex(common, fill_value=0.0).to_numpy(float) for series in cell.values()], 1)
-            for cell in cells
-        ],
-        1,
-    )
+    _, index = np.unique(cluster_names(common, documents.loc[common]), return_inverse=True)
+    values = np.stack([np.stack([_at(common, series) for series in cell.values()], 1) for cell in cells], 1)
     totals = np.zeros((index.max() + 1, *values.shape[1:]))
     np.add.at(totals, index, values * mass[:, None, None])
     return Stratum(name, totals, np.bincount(index, weights=mass).astype(np.float64), len(common))
+
+
+def _at(samples: pd.Index, values: pd.Series) -> Floats:
+    """The values of these samples; 0 where there is none."""
+    if not values.index.equals(samples):
+        values = values.reindex(samples, fill_value=0.0)
+    return values.to_numpy(float)
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,19 @@ class Resampled:
 
 def resample(strata: Sequence[Stratum], seed: int = 0) -> Resampled:
     """A bootstrap over clusters within each stratum; all cells see the same draws, so differences stay paired."""
-    rng = np.random.default_rng(seed)
-    once, often = [], []
-    for each in strata:
-        even = np.full(each.clusters, 1 / each.clusters)
-        often.append(each.scores(rng.multinomial(each.clusters, even, size=RESAMPLES).astype(np.float64)))
-        once.append(each.scores(np.ones((1, each.clusters)))[0])
+    counts = _drawn(tuple(each.clusters for each in strata), seed)
+    once = [each.scores(np.ones((1, each.clusters)))[0] for each in strata]
+    often = [each.scores(drawn) for each, drawn in zip(strata, counts, strict=True)]
     return Resampled(np.stack(once), np.stack(often, axis=1))
+
+
+@lru_cache(maxsize=16)
+def _drawn(clusters: tuple[int, ...], seed: int) -> tuple[Floats, ...]:
+    """(draws, clusters) of each stratum: how often each cluster counts. Many claims compare the same samples."""
+    rng = np.random.default_rng(seed)
+    return tuple(
+        rng.multinomial(count, np.full(count, 1 / count), size=RESAMPLES).astype(np.float64) for count in clusters
+    )
 
 
 def bootstrap_interval(

@@ -205,7 +205,7 @@ def rows_of_paper(paper: str, data: ReportData) -> pd.DataFrame:
     model = model_of(data.scale)
     cells = [cell for cell in data.index.cells if model not in data.index.models or cell.model == model]
     own = {
-        str(cell.rows["cell_id"].iloc[0])
+        cell.cell_id
         for cell in cells
         if experiment_key(cell) in keys or (cell.policy == "dense" and cell.task in tasks)
     }

@@ -26,9 +26,9 @@ from harness.errors import UserError
 from harness.runner.job_spec import JobSpec, run_job
 from harness.runner.model_work import ModelWork
 from harness.runner.plan import RunResult
+from harness.runner.process import stoppable
 from harness.runner.progress import Progress, watch_progress
 from harness.runner.samples import Prompts
-from harness.runner.signals import stoppable
 from harness.store.store import Store
 
 LOOKS = 0.2  # seconds between looks at local workers

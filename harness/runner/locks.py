@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 
 from harness.atomic_files import is_running, not_written
-from harness.runner.signals import uninterrupted
+from harness.runner.process import uninterrupted
 from harness.store import cell_folders
 from harness.store.cell_folders import Lease
 

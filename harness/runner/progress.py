@@ -20,7 +20,7 @@ from rich.progress import Progress as Bar
 
 from harness.console import console, say
 from harness.runner.plan import Job, Plan
-from harness.runner.usage import used_bytes
+from harness.runner.process import used_bytes
 from harness.store import cell_folders
 from harness.store.store import Store
 

@@ -22,16 +22,15 @@ from harness.engine.engine import Engine
 from harness.engine.fast_layers import compile_layers, pack_layers
 from harness.engine.requests import RequestOutput
 from harness.errors import UserError
-from harness.runner import usage
+from harness.runner import process
 from harness.runner.locks import BatchLock, BatchLocks
 from harness.runner.memory import allowed_bytes, allowed_tokens, out_of_memory, release_cached
 from harness.runner.model_work import JobBuilder, ModelWork, QueuedJob
 from harness.runner.plan import ROWS_AT_ONCE, Job, RunResult, make_batches, make_waves, plan_models, unique_cells
+from harness.runner.process import Usage, stoppable, uninterrupted
 from harness.runner.progress import Progress
 from harness.runner.run_settings import RunSettings
 from harness.runner.samples import Prompts, result_rows
-from harness.runner.signals import stoppable, uninterrupted
-from harness.runner.usage import Usage
 from harness.runner.work_queue import WorkItem, WorkQueue, held_items
 from harness.store.store import Store
 from harness.store.work_files import Key
@@ -191,7 +190,7 @@ def compute_batch(
     widths = [sum(len(job.rows) for job in wave) for wave in waves]
     task, prompting = batch[0].cell.task, batch[0].cell.prompting
     progress.say(f"{task.label}: {sum(widths)} rows")
-    before = usage.usage_now(engine.model.device)
+    before = process.usage_now(engine.model.device)
     rows = [row for job in batch for row in job.rows]
     try:
         if task.mode == "perplexity":
@@ -214,7 +213,7 @@ def compute_batch(
                 "memory, even by itself: lower block_size or budget, use shorter prompts, or a device with more memory."
             ) from error
     else:
-        yield batch, [[next(found) for _ in job.rows] for job in batch], usage.usage_now(engine.model.device) - before
+        yield batch, [[next(found) for _ in job.rows] for job in batch], process.usage_now(engine.model.device) - before
         return
     release_cached(engine.model.device)
     middle = len(batch) // 2

@@ -43,7 +43,7 @@ class DamagedPartError(UserError):
 @dataclass(frozen=True)
 class Part:
     """The summary of a part that the manifest keeps. ``columns``: name and type; ``spent``: what was
-    recorded for the part as a whole (`harness.runner.usage.Usage`, provenance)."""
+    recorded for the part as a whole (`harness.runner.process.Usage`, provenance)."""
 
     cell_id: str
     name: str

@@ -11,7 +11,7 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 import tasks
-from harness.runner.samples import truncate_at_stops
+from harness.runner.prompt_encoder import truncate_at_stops
 from tasks.base import Sample, Task
 from tasks.mini.suite import MINI_SUITE
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from hydra import compose, initialize_config_dir
+from composed import composed
 from omegaconf import OmegaConf
 
-from harness.config.experiments import CONF, option_names
+from harness.config.experiments import option_names
 from harness.config.model import ModelSpec
 from harness.config.policy_config import policy_from
 from harness.engine.requests import Prompting, reason_against
@@ -29,8 +29,7 @@ FOR_ONE_MODEL = (
 @cache
 def policy(name: str) -> Policy:
     """The policy that ``policy=<name>`` gives."""
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        config = OmegaConf.to_container(compose("config", overrides=[f"policy={name}"]), resolve=True)
+    config = OmegaConf.to_container(composed(f"policy={name}"), resolve=True)
     return policy_from(config["policy"], ModelSpec.parse(config["model"]))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 from presets import EVICTING, policy
@@ -67,10 +68,17 @@ class Survivors:
 def generated(
     chosen: Policy, feed: Prompting, tokens: Sequence[int], budget: int, new: int
 ) -> tuple[Survivors, RequestOutput]:
-    """One row through a fresh tiny model."""
+    """One row through a fresh tiny model; computed once, since many tests compare with the same run."""
+    return _generated(chosen, feed, tuple(tokens), budget, new)
+
+
+@cache
+def _generated(
+    chosen: Policy, feed: Prompting, tokens: tuple[int, ...], budget: int, new: int
+) -> tuple[Survivors, RequestOutput]:
     seen = Survivors()
     engine = Engine(tiny_model("llama"), watchers=[seen])
-    return seen, engine.generate([Request(tokens, chosen, budget, new)], feed)[0]
+    return seen, engine.generate([Request(list(tokens), chosen, budget, new)], feed)[0]
 
 
 def unlike_dense(name: str) -> bool:

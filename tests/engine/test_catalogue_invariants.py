@@ -71,14 +71,14 @@ def test_a_run_leaves_nothing_behind(name, feed):
     """policies.md T-08, T-13: prompt A and then B equals B alone, to the bit: schedules, accumulators, ties."""
     first, second = (
         Request(prompt(20 + BUDGET, 1), ALL[name], BUDGET, NEW),
-        Request(prompt(LENGTH, 2), ALL[name], BUDGET, NEW),
+        Request(prompt(LENGTH), ALL[name], BUDGET, NEW),
     )
     seen = Survivors()
     engine = Engine(tiny_model("llama"), watchers=[seen])
     engine.generate([first], feed)
     passes = len(seen.held)
     (outcome,) = engine.generate([second], feed)
-    alone, expected = generated(ALL[name], feed, prompt(LENGTH, 2), BUDGET, NEW)
+    alone, expected = generated(ALL[name], feed, prompt(LENGTH), BUDGET, NEW)
     assert outcome == expected
     assert seen.held[passes:] == alone.held
     assert all(torch.equal(a, b) for a, b in zip(seen.logits[passes:], alone.logits, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pandas as pd
@@ -12,9 +13,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from harness.config.policy_config import preset
 from harness.errors import UserError
-from harness.papers.figures.canvas import NARROW, WIDE, white_page_style
+from harness.papers.figures.canvas import NARROW, WIDE, Sketch, white_page_style
 from harness.papers.figures.figure_cells import SCALES, figure_cells
-from harness.papers.figures.figure_data import load_figure_data, natural_key, spread_of_heads
+from harness.papers.figures.figure_data import natural_key, spread_of_heads
 from harness.papers.figures.figure_index import FIGURES, draw_figure, figure_or_reason, our_figure_or_reason
 from harness.papers.published import PAPERS, paper_items
 from harness.report.svg import PX
@@ -45,9 +46,23 @@ def store(tmp_path_factory) -> Store:
 
 
 @pytest.fixture(scope="module")
-def gallery(rows, store):
+def sketches() -> dict[tuple[tuple[str, str], float], Sketch]:
+    """What `gallery` has drawn, by figure and width."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def gallery(rows, store, sketches):
     """Every figure, drawn once."""
-    return {figure: figure_or_reason(*figure, rows, store) for figure in LISTED}
+
+    def remembered(figure, draw):
+        return lambda data, width: sketches.setdefault((figure, width), draw(data, width))
+
+    kept = {figure: replace(plan, draw=remembered(figure, plan.draw)) for figure, plan in FIGURES.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        for figure, plan in kept.items():
+            patch.setitem(FIGURES, figure, plan)
+        return {figure: figure_or_reason(*figure, rows, store) for figure in LISTED}
 
 
 def test_every_figure_of_the_list_is_drawn_or_has_its_reason(gallery):
@@ -88,11 +103,9 @@ def test_no_text_is_smaller_than_11_pixels(gallery):
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 @pytest.mark.parametrize("figure", FIGURES, ids=" ".join)
-def test_no_label_is_cut_and_no_legend_lies_over_data(figure, width, rows, store):
-    plan = FIGURES[figure]
-    data = load_figure_data(figure[0], plan.rows_of or figure[1], rows, store, "mini")
+def test_no_label_is_cut_and_no_legend_lies_over_data(figure, width, gallery, sketches):
     with white_page_style():
-        drawn = plan.draw(data, width).figure
+        drawn = sketches[figure, width].figure
         renderer = FigureCanvasAgg(drawn).get_renderer()
         drawn.draw(renderer)
         taken = drawn.get_tightbbox(renderer)  # inches, of everything that is drawn, text in matplotlib's own wide font

@@ -75,8 +75,9 @@ def edited(monkeypatch, file: str) -> None:
 @pytest.mark.parametrize(
     "file",
     [
-        "harness/runner/samples.py", "harness/config/budget.py", "harness/config/model.py",
-        "harness/engine/engine.py", "harness/engine/batch/evict.py", "harness/engine/decode/decode_batch.py",
+        "harness/runner/samples.py", "harness/runner/prompt_encoder.py", "harness/config/budget.py",
+        "harness/config/model.py", "harness/engine/engine.py", "harness/engine/batch/evict.py",
+        "harness/engine/decode/decode_batch.py",
         "policies/keydiff.py", "policies/policy.py", "policies/scorer.py", "policies/selection.py", "policies/view.py",
         "tasks/niah.py", "tasks/haystack.py", "tasks/base.py",
     ],

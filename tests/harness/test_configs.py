@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import cache
 
 import pytest
-from hydra import compose, initialize_config_dir
+from composed import composed
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
@@ -16,13 +15,6 @@ from harness.config.cell import Cell
 from harness.config.experiments import CONF, option_names
 from harness.config.model import ModelSpec
 from harness.config.policy_config import policy_from
-
-
-@cache  # composed once for all tests, which read it only
-def composed(*overrides: str, with_hydra: bool = False):
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        return compose("config", overrides=list(overrides), return_hydra_config=with_hydra)
-
 
 PRESETS = [name for name in option_names("policy") if name != "outside"]  # `outside` is a form to fill in
 
@@ -72,7 +64,7 @@ def test_every_experiment_opens_with_what_it_replicates_and_every_job_of_it_is_a
     assert "not measured" not in text
     for cost in re.findall(r"^# Cost: .*", text, re.MULTILINE):
         assert re.search(r"\d", cost), "a cost is a number that was measured"
-    config = composed(f"+exp={name}", with_hydra=True)
+    config = composed(f"+exp={name}", "data=fixture", with_hydra=True)
     params = config.hydra.sweeper.params or {}
     parser = OverridesParser.create()
     jobs: list[list[str]] = [[]]
@@ -80,7 +72,9 @@ def test_every_experiment_opens_with_what_it_replicates_and_every_job_of_it_is_a
         override = parser.parse_override(f"{key}={values}")
         jobs = [[*job, f"{key}={value}"] for job in jobs for value in override.sweep_string_iterator()]
     for job in jobs:
-        Cell.parse(OmegaConf.to_container(composed(f"+exp={name}", "data=fixture", *job), resolve=True))
+        chosen = composed(f"+exp={name}", "data=fixture", *job) if job else config
+        settings = OmegaConf.masked_copy(chosen, [key for key in chosen if key != "hydra"])
+        Cell.parse(OmegaConf.to_container(settings, resolve=True))
 
 
 def test_the_quick_start_covers_six_policies_two_budgets_and_dense():

@@ -12,7 +12,8 @@ from harness.engine.requests import Prompting, Request
 from harness.integrations.lm_eval import KVReplica
 from harness.runner.memory import Footprint
 from harness.runner.plan import Job, Plan
-from harness.runner.samples import PromptEncoder, likeliest, likelihoods, split_continuations
+from harness.runner.prompt_encoder import PromptEncoder, split_continuations
+from harness.runner.samples import likeliest, likelihoods
 from policies import DENSE
 from tasks.base import Likelihood, Sample, TaskError
 

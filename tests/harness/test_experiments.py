@@ -7,7 +7,7 @@ from functools import cache
 from typing import get_args
 
 import pytest
-from hydra import compose, initialize_config_dir
+from composed import composed
 from omegaconf import OmegaConf
 
 from harness.config import experiments
@@ -26,21 +26,39 @@ DRAWINGS = {
 }  # fmt: skip
 
 
-@cache
-def composed(*overrides):
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        return compose("config", overrides=list(overrides))
-
-
 def configurations(scale, *overrides):
     typed = [f"scale={scale}", *overrides]
     base = composed(*typed)
-    made = experiments.grid_jobs(base, typed, scale, lambda each: composed(*each))
+    made = experiments.grid_jobs(base, typed, scale, composed_by_group)
     return [OmegaConf.to_container(config, resolve=True) for config in made]
 
 
+def composed_by_group(overrides):
+    """As `composed`, with each file composed once for all items: groups do not depend on each other."""
+    groups: dict[str, list[str]] = {}
+    for override in overrides:
+        name = override.lstrip("+").partition("=")[0].partition(".")[0]
+        groups.setdefault(name if name in experiments.CONFIG_GROUPS else "", []).append(override)
+    others = groups.pop("", [])
+    config = composed(*others).copy()
+    for group, own in groups.items():
+        config[group] = composed(*others, *own)[group]
+    return config
+
+
+def test_groups_do_not_depend_on_each_other():
+    typed = ["scale=mini", "policy=caote_snapkv", "task=book_perplexity", "++policy.scorer.window=16"]
+    assert composed_by_group(typed) == composed(*typed)
+
+
+@cache
+def written(name):
+    """The grids of an item's file, as they are written there."""
+    return OmegaConf.to_container(OmegaConf.load(CONF / "exp" / f"{name}.yaml").grids)
+
+
 def listed(name, scale):
-    return composed(f"+exp={name}").grids[name][scale]
+    return written(name)[name][scale]
 
 
 @cache
@@ -95,7 +113,7 @@ def test_every_rule_of_the_planned_samples_is_about_some_cell(scale):
     planned = experiments.planned_samples()
     assert set(planned["mini"].rules) == set(planned["small"].rules)
     for name, rules in planned[scale].rules.items():
-        points = experiments.grid_points(OmegaConf.to_container(composed(f"+exp={name}").grids), scale)
+        points = experiments.grid_points(written(name), scale)
         for rule in rules:
             assert set(rule.tasks) <= {str(point["task"]) for point in points}, (name, rule)
             assert any(rule.holds_for(point) for point in points), (name, rule)
@@ -119,8 +137,7 @@ def test_at_full_scale_every_cell_has_all_samples_of_its_task(paper):
 
 
 def points_of(name, scale):
-    grids = OmegaConf.to_container(composed(f"+exp={name}").grids)
-    return experiments.grid_points(grids, scale) if grids[name][scale] else []
+    return experiments.grid_points(written(name), scale) if listed(name, scale) else []
 
 
 @pytest.mark.parametrize("name", ITEMS)

@@ -8,7 +8,7 @@ import pytest
 
 from harness.config.model import ModelSpec
 from harness.errors import UserError
-from harness.runner.samples import DATE, PromptEncoder, truncate_middle
+from harness.runner.prompt_encoder import DATE, PromptEncoder, truncate_middle
 from tasks.base import WHOLE_CONTEXT, Sample, TaskError
 
 TEMPLATE = (

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from harness.config import provenance
-from harness.runner import usage
-from harness.runner.usage import Usage
+from harness.runner import process
+from harness.runner.process import Usage
 
 
 def test_a_record_says_code_versions_and_machine():
@@ -31,9 +31,9 @@ def test_what_was_spent_between_and_shares_of_it():
 
 
 def test_a_processor_says_its_time_and_no_energy():
-    before = usage.usage_now(torch.device("cpu"))
+    before = process.usage_now(torch.device("cpu"))
     sum(range(10**6))
-    cost = usage.usage_now(torch.device("cpu")) - before
+    cost = process.usage_now(torch.device("cpu")) - before
     assert cost.wall_seconds > 0
     assert cost.device_seconds > 0
     assert cost.joules is None
@@ -57,13 +57,13 @@ def two_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda n: SimpleNamespace(uuid="ab"[n]))
-    usage._counters.cache_clear()
+    process._counters.cache_clear()
     yield nvml
-    usage._counters.cache_clear()
+    process._counters.cache_clear()
 
 
 def test_energy_is_added_over_the_visible_accelerators(two_gpus):
-    found = usage.usage_now(torch.device("cuda"))
+    found = process.usage_now(torch.device("cuda"))
     assert found.joules == 4.0
     assert found.device_seconds == 2 * found.wall_seconds
 
@@ -73,4 +73,4 @@ def test_an_accelerator_that_says_no_energy_gives_none(two_gpus):
         raise two_gpus.NVMLError
 
     two_gpus.nvmlDeviceGetTotalEnergyConsumption = refuses
-    assert usage.usage_now(torch.device("cuda")).joules is None
+    assert process.usage_now(torch.device("cuda")).joules is None

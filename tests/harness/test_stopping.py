@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.config.model import ModelSpec
-from harness.runner.samples import StopTexts, truncate_at_stops
+from harness.runner.prompt_encoder import StopTexts, truncate_at_stops
 
 TOKENIZER = ModelSpec("testbed", "bundled/testbed").tokenizer()
 WORDS = TOKENIZER.encode("It was — “näïve” — a\n\nQuestion: what’s the 日本 end?\n", add_special_tokens=False)

@@ -6,10 +6,10 @@ import re
 import numpy as np
 import pytest
 import yaml
-from hydra import compose, initialize_config_dir
+from composed import composed
 from omegaconf import OmegaConf
 
-from harness.config.experiments import CONF, option_names
+from harness.config.experiments import option_names
 from harness.papers.published import FOLDER
 from tasks import build, task_class
 from tasks.mini.suite import MINI_SUITE
@@ -21,8 +21,7 @@ def label_of(option):
     """The label of a file of conf/task; that of an lm-eval task is the file's, since its data may be elsewhere."""
     if option.startswith("lm_eval"):
         return option
-    with initialize_config_dir(str(CONF), version_base=None):
-        settings = OmegaConf.to_container(compose("config", overrides=[f"task={option}"]).task, resolve=True)
+    settings = OmegaConf.to_container(composed(f"task={option}"), resolve=True)["task"]
     return build(settings.pop("name"), **settings).label
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
+from composed import composed
 from omegaconf import OmegaConf
 
 from scripts.testbed.ingredients import INGREDIENTS
@@ -24,9 +24,7 @@ GRAIN = {"longbench_mini/passage_retrieval": 130, "longbench_mini/few_shot": 40,
 
 def as_configured(preset):
     """The settings of a file of conf/task, its defaults written out."""
-    with initialize_config_dir(str(ROOT / "conf"), version_base=None):
-        config = compose("config", overrides=[f"task={preset}"])
-    return OmegaConf.to_container(config.task, resolve=True)
+    return OmegaConf.to_container(composed(f"task={preset}"), resolve=True)["task"]
 
 
 @pytest.fixture(scope="module", params=NAMES)

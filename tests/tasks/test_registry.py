@@ -83,7 +83,7 @@ class Words:
 for name in tasks.TASKS:
     if name == "lm_eval": continue  # the tasks of another package
     here = {"data": "fixture"} if "data" in tasks.task_class(name).__dataclass_fields__ else {}
-    tasks.build(name, **here).samples(Words())
+    tasks.build(name, **here).first(Words(), 1)
 print(*sorted({module.partition(".")[0] for module in sys.modules}))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -8,7 +8,8 @@ import torch
 from harness.config.model import ModelSpec
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request
-from harness.runner.samples import PromptEncoder, likelihoods, split_continuations
+from harness.runner.prompt_encoder import PromptEncoder, split_continuations
+from harness.runner.samples import likelihoods
 from policies import DENSE
 from tasks import Likelihood, TaskError, build
 from tasks.ruler_answers import ONE_ANSWER, answer_probability

@@ -25,7 +25,8 @@ from harness.runner.job_spec import JobSpec, WorkerSpec, run_job
 from harness.runner.launchers import launch
 from harness.runner.model_work import ModelWork
 from harness.runner.progress import Progress
-from harness.runner.samples import PromptEncoder, Prompts
+from harness.runner.prompt_encoder import PromptEncoder
+from harness.runner.samples import Prompts
 from harness.store.store import Store
 
 LOCAL = {"name": "local", "workers": 2, "retries": 1}

@@ -1,20 +1,30 @@
-"""What this process has used: wall time, device time and energy so far, and the memory that it holds now."""
+"""The process of a worker: what it has used, and the signals that stop it.
+
+Use is wall time, device time and energy so far, and the memory that is held now. At SIGINT or SIGTERM a worker drops
+the batch that it computes, but never leaves one half stored.
+"""
 
 from __future__ import annotations
 
 import importlib
 import os
 import resource
+import signal
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 
 _STATM = Path("/proc/self/statm")
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -88,3 +98,47 @@ def used_bytes() -> int:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return largest if sys.platform == "darwin" else largest * 1024
+
+
+# Signals.
+
+
+class _Deferred:
+    """A signal that waits until a batch is stored."""
+
+    depth = 0
+    arrived = False
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    if _Deferred.depth:
+        _Deferred.arrived = True
+    else:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Within, both signals raise KeyboardInterrupt. In other threads than the main one nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _stop) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Within, signals wait; KeyboardInterrupt comes at the end."""
+    _Deferred.depth += 1
+    try:
+        yield
+    finally:
+        _Deferred.depth -= 1
+    if not _Deferred.depth and _Deferred.arrived:
+        _Deferred.arrived = False
+        raise KeyboardInterrupt
