@@ -17,7 +17,7 @@ ONE_ANSWER = tuple(name for name in SUBSETS if name.startswith("niah_") and name
 
 @dataclass(frozen=True)
 class RulerAnswers(Ruler):
-    """RULER's needles by likelihood: how probable the right answer is after the prompt, token by token.
+    """RULER's needles by likelihood: the right answer's probability, and whether greedy decoding would write it.
 
     The samples are those of the task ruler. The right answer, ``" 4175312"`` or ``" 4175312, 9013844, and 2210487"``,
     follows the start of the answer and is fed as if the model had written it, under eviction.

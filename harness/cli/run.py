@@ -19,6 +19,7 @@ from harness.config.experiments import CONF
 from harness.console import say
 from harness.errors import MissingInputError, UserError
 from harness.integrations.loggers import logger_of
+from harness.report.looks import is_baseline
 from harness.report.page import write_report
 from harness.report.rows import invalid_messages
 from harness.report.summary import nothing_evicted_messages, summary_table
@@ -46,6 +47,8 @@ def sweep(configs: Sequence[DictConfig]) -> None:
     if configs[0].summary:
         _report(rows, name, results_dir, done.notes)
     _say_result(done.finished)
+    if name_kept := _name_kept(sys.argv[1:], rows):
+        say(escape(name_kept))
     logger.finished(rows)
     if problems := [*done.refused, *invalid_messages(rows)]:
         raise UserError(" ".join(problems))
@@ -92,6 +95,19 @@ def _report(rows: pd.DataFrame, name: str, results_dir: Path, notes: Sequence[st
     for sentence in kept_all:
         say(escape(sentence))
     say(f"Report: {page}")
+
+
+def _name_kept(words: Sequence[str], rows: pd.DataFrame) -> str:
+    """That rows of a policy whose settings were typed have the name of its preset; empty where none were."""
+    typed = [name for word in words if (name := word.partition("=")[0].lstrip("+")).startswith("policy.")]
+    changed = [name for name in typed if name not in ("policy._target_", "policy.entry_point")]
+    names = [str(name) for name in dict.fromkeys(rows["policy"]) if not is_baseline(str(name))]
+    if not changed or not names or "policy.name" in typed:
+        return ""
+    return (
+        f"The rows are called {', '.join(names)}, whatever {changed[0]} is: policy.name=<another> tells them from "
+        "those with other settings."
+    )
 
 
 def _say_result(done: RunResult) -> None:

@@ -124,6 +124,11 @@ def _unknown_setting(key: str, cause: BaseException | None) -> str:
     siblings = getattr(cause, "parent_node", None)
     known = {str(name) for name in siblings} if isinstance(siblings, DictConfig) else set()
     reached = str(getattr(cause, "full_key", "") or key)
+    if reached in ("policy._target_", "policy.entry_point"):
+        return (
+            f"{reached} is a setting of policy=outside alone: run your policy in a command of its own, or beside "
+            'others from Python, run(policy=["keydiff", MyPolicy()]).'
+        )
     if "." not in reached:
         known |= {"exp", "launcher", "logger", "model", "policy", "scale", "task"}
         known -= {"hydra"}

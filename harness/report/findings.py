@@ -13,7 +13,7 @@ from harness.report.labels import NLL, context_title, metric_title
 from harness.report.rows import CONTEXT
 from harness.report.summary import Line
 
-MOST = 8  # cards; a page with more tasks and budgets has them in its tables
+MOST = 12  # cards; a page with more tasks and budgets says how many more its tables hold
 # Families of policies that rank slots by the attention they have received so far.
 BY_ATTENTION = {
     "h2o", "tova", "snapkv", "caote", "fastcaote", "scissorhands", "buzz", "pyramidkv", "ada", "kvec", "headkv",
@@ -47,15 +47,15 @@ class Finding:
 
 
 def findings(summary: pd.DataFrame) -> list[Finding]:
-    """One for each task, metric and budget that has a dense line beside policies that lost tokens; at most `MOST`.
+    """One for each task, metric and budget that has a dense line beside policies that lost tokens.
 
     ``summary`` as `harness.report.summary.summarise` gives it. Shares are over the samples that a policy and dense both
     have. Titles name what differs on the page: the model, the prompt regime, ….
     """
-    return list(_all_findings(summary, [name for name in CONTEXT if summary[name].nunique() > 1]))[:MOST]
+    return list(_of_panels(summary, [name for name in CONTEXT if summary[name].nunique() > 1]))
 
 
-def _all_findings(summary: pd.DataFrame, shown: Sequence[str]) -> Iterator[Finding]:
+def _of_panels(summary: pd.DataFrame, shown: Sequence[str]) -> Iterator[Finding]:
     for _, panel in summary.groupby([*CONTEXT, "task", "metric"], sort=False):
         dense = panel[panel["dense"]]
         if dense.empty:

@@ -9,7 +9,7 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from harness.report.findings import findings
+from harness.report.findings import MOST, findings
 from harness.report.heatmap import colour_stops, heatmap_grids
 from harness.report.labels import budget_title, ordered_policies, policy_labels, shown_context
 from harness.report.ledger_table import ledger_lines
@@ -17,7 +17,7 @@ from harness.report.looks import Look, is_baseline, looks
 from harness.report.page_grids import LEDGER_HEADINGS, SummaryGrid, ledger_grids, summary_grids
 from harness.report.quality_plot import quality_figure, swatch
 from harness.report.rows import checked_rows, invalid_rows, valid_rows
-from harness.report.run_facts import cell_table, examples, headline, invalid_table, sources
+from harness.report.run_facts import cell_table, examples, headline, invalid_table, sources, task_notes
 from harness.report.summary import averages, summarise
 from harness.report.svg import colour_rules
 
@@ -43,10 +43,12 @@ def render(rows: pd.DataFrame, title: str, notes: Sequence[str] = ()) -> str:
     shown = shown_context(accepted)
     tables = list(summary_grids(summary, ledger, shown))
     light, dark = colour_rules(style.values())
+    found = findings(summary)
     return _template().render(
         title=title,
-        findings=findings(summary),
-        notes=list(notes),
+        findings=found[:MOST],
+        further=max(0, len(found) - MOST),
+        notes=[*task_notes(accepted), *notes],
         colours_light=light,
         colours_dark=dark,
         keys={label: (f"key{i}", swatch(label, look, f"key{i}")) for i, (label, look) in enumerate(style.items())},

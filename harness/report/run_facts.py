@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from harness.report.labels import metric_title, ordered_budgets, ordered_policies
+import tasks
+from harness.report.labels import NLL, metric_title, ordered_budgets, ordered_policies
 from harness.report.rows import CONTEXT, PROVENANCE
+from tasks.base import TaskError
 
 OF_GIVEN_ANSWER = "answer_probability"  # tasks/ruler_answers.py
 LONGEST_EXCERPT = 220  # characters of a prediction
@@ -22,7 +27,7 @@ def headline(rows: pd.DataFrame, labels: Iterable[str]) -> list[tuple[str, str]]
     """The run in a few facts, as (what, text)."""
     cells = rows.drop_duplicates("cell_id")
     sparse = cells[~cells["dense"]]
-    tasks = [
+    named = [
         f"{task} ({', '.join(metric_title(str(metric)) for metric in part['metric'].unique())})"
         for task, part in rows.groupby("task", sort=False)
     ]
@@ -33,7 +38,7 @@ def headline(rows: pd.DataFrame, labels: Iterable[str]) -> list[tuple[str, str]]
         ("policies", ", ".join(ordered_policies(labels))),
         ("budgets", ", ".join(ordered_budgets(sparse["budget"])) or "none (dense only)"),
         ("prompt regimes", ", ".join(cells["prompt"].unique())),
-        ("tasks", ", ".join(tasks)),
+        ("tasks", ", ".join(named)),
         ("samples", f"{samples:,} distinct, {len(rows):,} rows in {len(cells):,} cells"),
         (
             "date",
@@ -41,6 +46,16 @@ def headline(rows: pd.DataFrame, labels: Iterable[str]) -> list[tuple[str, str]]
         ),
         ("machine", " | ".join(_machines(cells)) or "unknown"),
     ]
+
+
+def task_notes(rows: pd.DataFrame) -> list[str]:
+    """What each task asks, one sentence each; nothing of a task from elsewhere."""
+    notes = []
+    for label, config in rows.drop_duplicates("task")[["task", "config"]].itertuples(index=False):
+        with suppress(TaskError, ValueError, KeyError, TypeError):  # no task of ours, or no configuration
+            doc = inspect.cleandoc(tasks.task_class(json.loads(config)["task"]["name"]).__doc__ or "")
+            notes.append(f"{label}: {doc.splitlines()[0]}")
+    return notes
 
 
 def _machines(cells: pd.DataFrame) -> list[str]:
@@ -163,8 +178,13 @@ def _first_samples(cell: pd.DataFrame) -> list[tuple[str, str, str]]:
     return [
         (
             str(sample),
-            ", ".join(f"{metric_title(str(row['metric']))} {row['value']:.3g}" for row in own.to_dict("records")),
+            ", ".join(_score_text(str(row["metric"]), float(row["value"])) for row in own.to_dict("records")),
             _excerpt(str(own.iloc[0]["prediction"])),
         )
         for sample, own in itertools.islice(cell.groupby("sample_id", sort=False), SHOWN_SAMPLES)
     ]
+
+
+def _score_text(metric: str, value: float) -> str:
+    """``exact match 1``; the nats of a text as its perplexity, as everywhere on the page."""
+    return f"{metric_title(metric)} {math.exp(value) if metric == NLL else value:.3g}"

@@ -41,7 +41,17 @@ def test_every_command_line_of_the_page_runs(line, my_pkg, monkeypatch, tmp_path
     rows = load_rows(tmp_path)
     assert (rows["invalid"] == "").all()
     assert (rows["slots_kept_max"] == 48).all()
-    assert set(rows["policy"]) <= {"sharpkeys", "sink"}
+    assert set(rows["policy"]) <= {"sharpkeys", "sharp_2", "sink_sharp"}
+
+
+@pytest.mark.parametrize("name", [[], ["policy.name=mine"]])
+def test_settings_that_were_typed_under_the_name_of_a_preset_are_told(name, monkeypatch, tmp_path, capsys):
+    """Two settings of one policy are two cells with one name, which a table of rows would average."""
+    run(["policy=sink", "policy.protect.sinks=2", *name, *SMALL, f"results_dir={tmp_path}"], monkeypatch)
+    said = "called sink, whatever policy.protect.sinks is: policy.name=<another>" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    assert said != bool(name)
 
 
 def test_parameters_make_another_cell(my_pkg, monkeypatch, tmp_path):
@@ -70,6 +80,15 @@ def test_what_cannot_be_built_is_refused_in_a_sentence(arguments, sentence, my_p
     error = capfd.readouterr().err
     assert sentence in error
     assert "Traceback" not in error
+
+
+def test_a_class_beside_another_policy_is_told_how_to_run_there(monkeypatch, tmp_path, capfd):
+    with pytest.raises(SystemExit) as end:
+        run(
+            ["-m", "policy=outside,keydiff", "policy._target_=my_pkg.SharpKeys", f"results_dir={tmp_path}"], monkeypatch
+        )
+    assert end.value.code == 2
+    assert "policy._target_ is a setting of policy=outside alone" in " ".join(capfd.readouterr().err.split())
 
 
 SCORERS = """

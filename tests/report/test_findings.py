@@ -85,11 +85,13 @@ def test_nothing_is_said_where_there_is_nothing_to_say(make: Make) -> None:
 
 
 def test_a_page_has_at_most_so_many_cards_and_shows_their_bars(make: Make) -> None:
-    rows = make(["keydiff"], ["64", "128", "256", "300", "320", "340", "360", "370", "380"], ["niah"])
-    assert len(findings(summary_table(rows))) == MOST
+    rows = make(["keydiff"], [str(40 + 20 * n) for n in range(MOST + 2)], ["niah"])
+    assert len(findings(summary_table(rows))) == MOST + 2
     page = render(rows, "t")
     assert page.count('class="bar"') == MOST
     assert "In short" in page
+    assert "2 more comparisons stand in the tables below." in page
+    assert "more comparison" not in render(make(["keydiff"], ["64"], ["niah"]), "t")
 
 
 def test_a_ratio_close_to_one_has_the_digits_that_tell_it_from_one() -> None:

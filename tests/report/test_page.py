@@ -106,8 +106,9 @@ def test_every_number_leads_to_its_cell_and_the_cells_first_samples(page: str, r
         first = own.drop_duplicates("sample_id").head(SHOWN_SAMPLES)
         assert entry.count("<li>") == len(first) > 0
         for sample in first["sample_id"]:
-            for score in own[own["sample_id"] == sample]["value"]:
-                assert re.search(rf"<li>{re.escape(str(sample))}: [^<]*{re.escape(f'{score:.3g}')}", entry)
+            for metric, score in own.loc[own["sample_id"] == sample, ["metric", "value"]].itertuples(index=False):
+                shown = f"perplexity {np.exp(score):.3g}" if metric == "nll" else f"exact match {score:.3g}"
+                assert re.search(rf"<li>{re.escape(str(sample))}: [^<]*{re.escape(shown)}", entry)
 
 
 def test_shows_every_figure(page: str) -> None:
