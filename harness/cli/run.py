@@ -101,13 +101,12 @@ def _name_kept(words: Sequence[str], rows: pd.DataFrame) -> str:
     """That rows of a policy whose settings were typed have the name of its preset; empty where none were."""
     typed = [name for word in words if (name := word.partition("=")[0].lstrip("+")).startswith("policy.")]
     changed = [name for name in typed if name not in ("policy._target_", "policy.entry_point")]
-    names = [str(name) for name in dict.fromkeys(rows["policy"]) if not is_baseline(str(name))]
+    found = dict.fromkeys(rows["policy"].astype(str))
+    names = [name for name in found if name != "dense" and not is_baseline(name)]
     if not changed or not names or "policy.name" in typed:
         return ""
-    return (
-        f"The rows are called {', '.join(names)}, whatever {changed[0]} is: policy.name=<another> tells them from "
-        "those with other settings."
-    )
+    way = "policy.name=<another>" if len(names) == 1 else "a command for each with policy.name=<another>"
+    return f"The rows are called {', '.join(names)}, whatever {changed[0]} is: {way} tells other settings apart."
 
 
 def _say_result(done: RunResult) -> None:

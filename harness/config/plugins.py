@@ -48,12 +48,17 @@ def is_plugin(spec: Any) -> bool:
     return isinstance(spec, Mapping) and ("_target_" in spec or "entry_point" in spec)
 
 
-def as_policy(thing: Any) -> Policy:
-    """A policy as it is; a scorer becomes the plain policy that ranks by it, under the name of its class."""
+def as_policy(thing: Any, name: str | None = None) -> Policy:
+    """A policy as it is; a scorer becomes the plain policy that ranks by it, under ``name`` or that of its class.
+
+    Raises `UserError` for what is neither, and for a policy that cannot be given a name.
+    """
     if hasattr(thing, "keep"):
-        return thing  # type: ignore[no-any-return]
+        if name and "name" not in getattr(type(thing), "__dataclass_fields__", {}):
+            raise UserError(f"{type(thing).__name__} has no field 'name' that policy.name could set: leave that out.")
+        return dataclasses.replace(thing, name=name) if name else thing  # type: ignore[no-any-return]
     if hasattr(thing, "score"):
-        return Policy(type(thing).__name__.lower(), scorer=checked_scorer(thing))
+        return Policy(name or type(thing).__name__.lower(), scorer=checked_scorer(thing))
     raise UserError(f"{type(thing).__name__} is neither a policy (with keep) nor a scorer (with score).")
 
 

@@ -11,14 +11,18 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from harness.config.compose import checked_config, compose_config
+from harness.config.experiments import CONF
 from harness.config.head_profiles import with_profile
 from harness.config.model import ModelSpec
 from harness.config.plugins import as_policy, build_plugin, checked_scorer, is_plugin, registered_object
 from harness.config.settings import Named
 from harness.config.type_check import check_settings, check_value
+from harness.errors import UserError
 from policies import Policy, build
-from policies.registry import NAMED_PARTS, PLAIN_PARTS, VALUES
+from policies.registry import NAMED_PARTS, PARTS, PLAIN_PARTS, VALUES
 
 
 def policy_from(config: Mapping[str, Any], model: ModelSpec, trusted: Collection[str] = ()) -> Policy:
@@ -26,13 +30,35 @@ def policy_from(config: Mapping[str, Any], model: ModelSpec, trusted: Collection
     if "given" in config:
         return registered_object(config)
     if is_plugin(config):
-        return as_policy(build_plugin(config, trusted))
+        return _policy_of_plugin(config, model, trusted)
     check_settings(Named, config, "policy")
     _check_parts(config)
     parts = {key: build_plugin(spec, trusted) if is_plugin(spec) else spec for key, spec in config.items()}
     if is_plugin(config.get("scorer")):
         checked_scorer(parts["scorer"])
     return build(with_token_ids(with_profile(parts, model), model))
+
+
+def _policy_of_plugin(config: Mapping[str, Any], model: ModelSpec, trusted: Collection[str]) -> Policy:
+    """A policy from outside, or one that ranks by a scorer from outside and has the configuration's other parts."""
+    thing = build_plugin(config, trusted)
+    policy = as_policy(thing, check_value(str | None, config.get("name"), "policy.name"))
+    parts = {part: config[part] for part in PARTS if config.get(part) is not None}
+    given = [part for part in parts if parts[part] != _default_parts().get(part)]
+    if policy.scorer is thing and "scorer" not in given:
+        _check_parts(parts)
+        return build(with_token_ids(with_profile({**parts, "name": policy.name, "scorer": thing}, model), model))
+    if given:
+        kind = "a scorer itself" if policy.scorer is thing else "a whole policy, with parts of its own"
+        raise UserError(f"policy.{given[0]} is not read: {type(thing).__name__} is {kind}. Leave the setting out.")
+    return policy
+
+
+@cache
+def _default_parts() -> Mapping[str, Any]:
+    """The parts that every policy's configuration has where nothing sets them."""
+    found: Any = OmegaConf.to_container(OmegaConf.load(CONF / "config.yaml").policy)
+    return found  # type: ignore[no-any-return]
 
 
 def _check_parts(config: Mapping[str, Any], key: str = "policy") -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import itertools
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 import tasks
@@ -187,4 +187,4 @@ def _first_samples(cell: pd.DataFrame) -> list[tuple[str, str, str]]:
 
 def _score_text(metric: str, value: float) -> str:
     """``exact match 1``; the nats of a text as its perplexity, as everywhere on the page."""
-    return f"{metric_title(metric)} {math.exp(value) if metric == NLL else value:.3g}"
+    return f"{metric_title(metric)} {np.exp(value) if metric == NLL else value:.3g}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import re
 import shlex
 import sys
@@ -10,11 +12,16 @@ from pathlib import Path
 import pytest
 
 from harness.cli import main
+from harness.config.identity import part_description
+from harness.config.model import ModelSpec
+from harness.config.plugins import as_policy
+from harness.config.policy_config import policy_from
 from harness.store.loading import load_rows
 
 PAGE = (Path(__file__).parents[2] / "docs" / "add-a-policy.md").read_text()
 CODE = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
 COMMANDS = [line for line in re.search(r"```bash\n(.*?)```", PAGE, re.DOTALL)[1].splitlines() if line]
+NAMES = dict(zip(COMMANDS, ["sharpkeys", "sharp_2", "sink_sharp"], strict=True))
 SMALL = ["task.lengths=[192]", "task.repeats=1", "task.depths=[20]", "block_size=32", "references=[]", "budget=48"]
 
 
@@ -41,7 +48,7 @@ def test_every_command_line_of_the_page_runs(line, my_pkg, monkeypatch, tmp_path
     rows = load_rows(tmp_path)
     assert (rows["invalid"] == "").all()
     assert (rows["slots_kept_max"] == 48).all()
-    assert set(rows["policy"]) <= {"sharpkeys", "sharp_2", "sink_sharp"}
+    assert set(rows["policy"]) == {NAMES[line]}
 
 
 @pytest.mark.parametrize("name", [[], ["policy.name=mine"]])
@@ -52,6 +59,33 @@ def test_settings_that_were_typed_under_the_name_of_a_preset_are_told(name, monk
         capsys.readouterr().out.split()
     )
     assert said != bool(name)
+
+
+OUTSIDE = ["policy=outside", "policy._target_=my_pkg.SharpKeys", "trusted=[my_pkg]"]
+# A function that gives a whole policy.
+WHOLE = ["policy._target_=policies.registry.build", "+policy.config={name: theirs, scorer: keydiff}"]
+
+
+def test_a_whole_policy_can_be_called_otherwise_too(monkeypatch, tmp_path):
+    run(["policy=outside", *WHOLE, "policy.name=mine", *SMALL, f"results_dir={tmp_path}"], monkeypatch)
+    assert set(load_rows(tmp_path)["policy"]) == {"mine"}
+
+
+def test_the_other_parts_can_be_set_beside_a_scorer(my_pkg, monkeypatch, tmp_path):
+    run([*OUTSIDE, "policy.protect.sinks=4", *SMALL, f"results_dir={tmp_path}"], monkeypatch)
+    config = json.loads(load_rows(tmp_path)["config"].iloc[0])["policy"]
+    assert (config["protect"]["sinks"], config["scorer"]["class"]) == (4, "SharpKeys")
+
+
+def test_without_other_parts_it_is_the_cell_that_python_makes_of_the_object(my_pkg, monkeypatch, tmp_path):
+    run([*OUTSIDE, *SMALL, f"results_dir={tmp_path}"], monkeypatch)
+    module = importlib.import_module("my_pkg")
+    known = policy_from(
+        {"_target_": "my_pkg.SharpKeys"}, ModelSpec.parse({"name": "testbed", "path": "testbed"}), ["my_pkg"]
+    )
+    assert known == as_policy(module.SharpKeys())
+    config = json.loads(load_rows(tmp_path)["config"].iloc[0])["policy"]
+    assert config == {name: part for name, part in part_description(known).items() if name != "name"}
 
 
 def test_parameters_make_another_cell(my_pkg, monkeypatch, tmp_path):
@@ -67,6 +101,12 @@ def test_parameters_make_another_cell(my_pkg, monkeypatch, tmp_path):
         (["policy._target_=my_pkg.SharpKey", "trusted=[my_pkg]"], "Did you mean SharpKeys?"),
         (["policy._target_=their_pkg.Any", "trusted=[their_pkg]"], "Is the package on PYTHONPATH?"),
         (["policy._target_=SharpKeys"], "write the whole name"),
+        (
+            ["policy._target_=my_pkg.SharpKeys", "trusted=[my_pkg]", "policy.scorer=h2o"],
+            "policy.scorer is not read: SharpKeys",
+        ),
+        (["policy._target_=my_pkg.SharpKeys", "trusted=[my_pkg]", "policy.protect.sinks=-1"], "protect.sinks=-1 and"),
+        ([*WHOLE, "policy.protect.sinks=2"], "policy.protect is not read: Policy is a whole policy"),
         (["policy._target_=my_pkg.SharpKeys", "+policy.powr=2", "trusted=[my_pkg]"], "powr"),
         (["policy._target_=my_pkg.dataclass", "trusted=[my_pkg]"], "neither a policy (with keep) nor a scorer"),
         ([], "policy=outside needs to know which class"),

@@ -87,6 +87,7 @@ def test_names_what_was_run(page: str, rows: pd.DataFrame) -> None:
     ]:
         assert name in text
     assert all(cell in text for cell in rows["cell_id"].unique())
+    assert "niah: Needle in a haystack: recall the number of one key" in text  # what the task asks
     assert "45 samples from 9 documents" in text
     assert "bars are 95 % intervals" in text
 
