@@ -98,12 +98,19 @@ def _report(rows: pd.DataFrame, name: str, results_dir: Path, notes: Sequence[st
 
 
 def _name_kept(words: Sequence[str], rows: pd.DataFrame) -> str:
-    """That rows of a policy whose settings were typed have the name of its preset; empty where none were."""
-    typed = [name for word in words if (name := word.partition("=")[0].lstrip("+")).startswith("policy.")]
+    """Whose name the rows of a policy have whose settings were typed; empty where none were, or a name that they have.
+
+    A name is no part of a cell's identity: the first one that its settings ran under stays with their samples.
+    """
+    given = dict(word.lstrip("+").partition("=")[::2] for word in words)
+    typed = [name for name in given if name.startswith("policy.")]
     changed = [name for name in typed if name not in ("policy._target_", "policy.entry_point")]
     found = dict.fromkeys(rows["policy"].astype(str))
     names = [name for name in found if name != "dense" and not is_baseline(name)]
-    if not changed or not names or "policy.name" in typed:
+    name = given.get("policy.name", "")
+    if names and name and not {each.strip("'\" ") for each in name.split(",")} & set(names):  # of a sweep: several
+        return f"The rows are called {', '.join(names)}, not {name}: these settings ran under that name first."
+    if not changed or not names or name:
         return ""
     way = "policy.name=<another>" if len(names) == 1 else "a command for each with policy.name=<another>"
     return f"The rows are called {', '.join(names)}, whatever {changed[0]} is: {way} tells other settings apart."

@@ -61,6 +61,18 @@ def test_settings_that_were_typed_under_the_name_of_a_preset_are_told(name, monk
     assert said != bool(name)
 
 
+def test_a_second_name_for_the_same_settings_is_told_to_be_none(monkeypatch, tmp_path, capsys):
+    for name in ("first", "second"):
+        run(
+            ["policy=sink", "policy.protect.sinks=2", f"policy.name={name}", *SMALL, f"results_dir={tmp_path}"],
+            monkeypatch,
+        )
+    assert "called first, not second: these settings ran under that name first" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    assert set(load_rows(tmp_path)["policy"]) == {"first"}
+
+
 OUTSIDE = ["policy=outside", "policy._target_=my_pkg.SharpKeys", "trusted=[my_pkg]"]
 # A function that gives a whole policy.
 WHOLE = ["policy._target_=policies.registry.build", "+policy.config={name: theirs, scorer: keydiff}"]
