@@ -47,7 +47,7 @@ def sweep(configs: Sequence[DictConfig]) -> None:
     if configs[0].summary:
         _report(rows, name, results_dir, done.notes)
     _say_result(done.finished)
-    if name_kept := _name_kept(sys.argv[1:], rows):
+    if name_kept := _name_kept(sys.argv[1:], configs, rows):
         say(escape(name_kept))
     logger.finished(rows)
     if problems := [*done.refused, *invalid_messages(rows)]:
@@ -97,21 +97,24 @@ def _report(rows: pd.DataFrame, name: str, results_dir: Path, notes: Sequence[st
     say(f"Report: {page}")
 
 
-def _name_kept(words: Sequence[str], rows: pd.DataFrame) -> str:
-    """Whose name the rows of a policy have whose settings were typed; empty where none were, or a name that they have.
+def _name_kept(words: Sequence[str], configs: Sequence[DictConfig], rows: pd.DataFrame) -> str:
+    """The name of a policy's rows where its settings were typed without a name, or with one that they do not have.
 
     A name is no part of a cell's identity: the first one that its settings ran under stays with their samples.
     """
-    given = dict(word.lstrip("+").partition("=")[::2] for word in words)
-    typed = [name for name in given if name.startswith("policy.")]
+    typed = [name for word in words if (name := word.partition("=")[0].lstrip("+")).startswith("policy.")]
     changed = [name for name in typed if name not in ("policy._target_", "policy.entry_point")]
     found = dict.fromkeys(rows["policy"].astype(str))
     names = [name for name in found if name != "dense" and not is_baseline(name)]
-    name = given.get("policy.name", "")
-    if names and name and not {each.strip("'\" ") for each in name.split(",")} & set(names):  # of a sweep: several
-        return f"The rows are called {', '.join(names)}, not {name}: these settings ran under that name first."
-    if not changed or not names or name:
+    if not changed or not names:
         return ""
+    if "policy.name" in typed:
+        asked = dict.fromkeys(str(config.policy.name) for config in configs)
+        if asked.keys() & set(names):
+            return ""
+        return (
+            f"The rows are called {', '.join(names)}, not {', '.join(asked)}: these settings ran under that name first."
+        )
     way = "policy.name=<another>" if len(names) == 1 else "a command for each with policy.name=<another>"
     return f"The rows are called {', '.join(names)}, whatever {changed[0]} is: {way} tells other settings apart."
 

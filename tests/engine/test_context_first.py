@@ -30,11 +30,6 @@ def model():
     return tiny_model("llama")
 
 
-def policies_in(feed: Prompting) -> list[str]:
-    """All that evict in this regime; fed token by token, the slowest, one preset of each."""
-    return [name for name in evicting_in(feed, BUDGET) if feed.regime != "token_fed" or "/" not in name]
-
-
 def asked(name: str, question: list[int], **changes) -> Request:
     chosen = DENSE if name == "dense" else policy(name)
     return Request(CONTEXT, chosen, 0 if name == "dense" else BUDGET, NEW, question=question, **changes)
@@ -88,7 +83,7 @@ def test_the_answer_is_that_of_transformers_over_what_was_kept(model, name):
 
 @pytest.mark.parametrize("feed", FEEDS, ids=str)
 def test_what_is_kept_of_a_context_does_not_depend_on_its_question(model, feed):
-    for name in policies_in(feed):
+    for name in evicting_in(feed, BUDGET):
         if not policy(name).uniform or policy(name).hindsight or policy(name).token_filter is not None:
             continue
         held = []
@@ -113,7 +108,7 @@ def test_read_whole_the_question_does_decide_what_is_kept(model):
 @pytest.mark.parametrize("feed", FEEDS, ids=str)
 def test_budgets_hold_while_the_question_is_fed(model, feed):
     """Every policy, together and alone, also those with ragged caches and those that look at the future."""
-    names = policies_in(feed)
+    names = evicting_in(feed, BUDGET)
     rows = [asked(name, question) for name in names for question in (QUESTION, OTHER)]
     together = dict(zip(map(id, rows), Engine(model).generate(rows, feed), strict=True))
     for row in rows:

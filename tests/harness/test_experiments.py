@@ -29,26 +29,8 @@ DRAWINGS = {
 def configurations(scale, *overrides):
     typed = [f"scale={scale}", *overrides]
     base = composed(*typed)
-    made = experiments.grid_jobs(base, typed, scale, composed_by_group)
+    made = experiments.grid_jobs(base, typed, scale, lambda each: composed(*each))
     return [OmegaConf.to_container(config, resolve=True) for config in made]
-
-
-def composed_by_group(overrides):
-    """As `composed`, with each file composed once for all items: groups do not depend on each other."""
-    groups: dict[str, list[str]] = {}
-    for override in overrides:
-        name = override.lstrip("+").partition("=")[0].partition(".")[0]
-        groups.setdefault(name if name in experiments.CONFIG_GROUPS else "", []).append(override)
-    others = groups.pop("", [])
-    config = composed(*others).copy()
-    for group, own in groups.items():
-        config[group] = composed(*others, *own)[group]
-    return config
-
-
-def test_groups_do_not_depend_on_each_other():
-    typed = ["scale=mini", "policy=caote_snapkv", "task=book_perplexity", "++policy.scorer.window=16"]
-    assert composed_by_group(typed) == composed(*typed)
 
 
 @cache

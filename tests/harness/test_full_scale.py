@@ -5,15 +5,12 @@ Neither weights nor data of the papers are needed: tasks stand on their fixtures
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
-from hydra import compose, initialize_config_dir
+from composed import composed
 from omegaconf import OmegaConf, open_dict
 
 from harness.config import experiments
 from harness.config.cell import Cell, reason_against_budget
-from harness.config.experiments import CONF
 from harness.config.model import ModelSpec
 from harness.config.policy_config import preset
 from harness.engine.requests import reason_against_model
@@ -23,12 +20,6 @@ from harness.runner.estimate import published_lengths, text_config
 from policies.view import ModelShape
 
 TESTBED = {"name": "testbed", "path": "bundled/testbed", "dtype": "float32"}  # a tokenizer, for policies that ask
-
-
-@cache
-def composed(*overrides):
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        return compose("config", overrides=list(overrides))
 
 
 def shape_of(model):

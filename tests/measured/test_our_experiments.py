@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 
 import pytest
-from hydra import compose, initialize_config_dir
+from composed import composed
 from omegaconf import OmegaConf
 
 from harness.config import experiments
@@ -21,12 +20,6 @@ from harness.papers.report_items import extra_items
 ITEMS = [name for name in option_names("exp") if name.startswith("ours/") and not name.endswith("/all")]
 ONLY_AT_FULL = {"kvec": "kvec/testbed", "gemfilter/llama31-8b": "gemfilter"}
 NEEDS_A_PROFILE = {"headkv_r", "headkv_r2"}  # made for one model: at scale=full they are the user's to make
-
-
-@cache
-def composed(*overrides):
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        return compose("config", overrides=list(overrides))
 
 
 def points(name, scale="mini"):
