@@ -154,6 +154,14 @@ class Request:
         return max(self.total_tokens, len(self.tokens) + longest)
 
     @property
+    def tokens_reread(self) -> int:
+        """Tokens that the model is fed for the policy alone, see `Ledger`; GemFilter's are counted where it filters."""
+        if self.policy.repeats is not None:
+            pieces = self.repeat.passes(self.tokens, self.policy.repeats[0])
+            return len(self.tokens) + sum(len(fed) for _, fed in pieces)
+        return self.prompt_tokens if self.policy.hindsight else 0
+
+    @property
     def prompt_tokens(self) -> int:
         """What is fed before the first token is generated: prompt and question, tokens."""
         return len(self.tokens) + len(self.question)
@@ -224,6 +232,9 @@ class Ledger:
     tokens_evicted: float  # mean over layers and heads
     coverage: float  # share of prompt tokens that some layer and head holds after the prompt
     policy_calls: int  # selections by the policy, over all layers
+    tokens_reread: (
+        int  # of prompt and instructions, that the model is fed for the policy alone: beside the row's passes
+    )
     invalid: str = ""  # the first violated limit, as a sentence
 
 

@@ -17,10 +17,12 @@ def ledger_lines(accepted: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFr
     Slots are per layer and KV head: ``requested_min`` and ``requested_max`` over samples (-1 for dense),
     ``kept_max`` the most that survived between chunks or steps, ``peak`` the most that attention saw at once.
     ``kv_bytes`` and ``state_bytes`` are the largest over samples, ``evicted`` (tokens per layer and KV head)
-    and ``coverage`` (share of the prompt's tokens, 0 to 1) are means over samples.
+    and ``coverage`` (share of the prompt's tokens, 0 to 1) are means over samples, as is ``reread`` (tokens that the
+    model is fed for the policy alone), which counts as 0 in rows that are older than its column.
     """
     # A sample has one row per metric, all with the same ledger.
     once = accepted.drop_duplicates(["cell_id", "sample_id"])
+    once = once.assign(reread=once["tokens_reread"].fillna(0).astype(float) if "tokens_reread" in once else 0.0)
     broken = accepted[accepted["invalid"] != ""].groupby("cell_id").size()
     lines: list[dict[str, Any]] = []
     for cell, part in once.groupby("cell_id", sort=False):
@@ -36,6 +38,7 @@ def ledger_lines(accepted: pd.DataFrame, labels: Mapping[str, str]) -> pd.DataFr
                 "peak": int(part["slots_peak"].max()),
                 "kv_bytes": int(part["kv_bytes"].max()),
                 "state_bytes": int(part["state_bytes"].max()),
+                "reread": float(part["reread"].mean()),
                 "evicted": float(part["tokens_evicted"].mean()),
                 "coverage": float(part["coverage"].mean()),
                 "invalid_rows": int(broken.get(cell, 0)),

@@ -14,7 +14,7 @@ from harness.report.heatmap import colour_stops, heatmap_grids
 from harness.report.labels import budget_title, ordered_policies, policy_labels, shown_context
 from harness.report.ledger_table import ledger_lines
 from harness.report.looks import Look, is_baseline, looks
-from harness.report.page_grids import LEDGER_HEADINGS, SummaryGrid, ledger_grids, summary_grids
+from harness.report.page_grids import SummaryGrid, ledger_columns, ledger_grids, summary_grids
 from harness.report.quality_plot import quality_figure, swatch
 from harness.report.rows import checked_rows, invalid_rows, valid_rows
 from harness.report.run_facts import cell_table, examples, headline, invalid_table, sources, task_notes
@@ -65,7 +65,7 @@ def render(rows: pd.DataFrame, title: str, notes: Sequence[str] = ()) -> str:
         multiples=list(heatmap_grids(valid, summary, ledger, labels, shown)),
         colour_stops=colour_stops(),
         ledgers=list(ledger_grids(ledger, shown)),
-        ledger_headings=LEDGER_HEADINGS,
+        ledger_columns=ledger_columns(ledger),
         examples=list(examples(valid, labels)),
         sources=sources(accepted),
         cells=cell_table(accepted, labels),

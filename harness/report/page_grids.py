@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -109,22 +109,44 @@ def _range_text(numbers: pd.Series) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-LEDGER_HEADINGS = (
-    ("samples", ""),
-    ("requested", "slots"),
-    ("kept", "slots, largest"),
-    ("peak", "slots, largest"),
-    ("K and V", "bytes"),
-    ("policy state", "bytes"),
-    ("evicted", "tokens, mean"),
-    ("coverage", "% of prompt, mean"),
-    ("invalid", "rows"),
+@dataclass(frozen=True)
+class LedgerColumn:
+    """A column of the ledger: what a line of `ledger_lines` says in it."""
+
+    title: str
+    unit: str
+    text: Callable[[Line], str]
+
+
+def requested_text(line: Line) -> str:
+    """``128``, ``120 to 128`` where samples differ, ``all`` for dense."""
+    low, high = line["requested_min"], line["requested_max"]
+    return "all" if line["dense"] else f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+READ_AGAIN = LedgerColumn("read again", "tokens, mean", lambda line: f"{line['reread']:,.0f}")
+LEDGER_COLUMNS = (
+    LedgerColumn("samples", "", lambda line: f"{line['samples']:,}"),
+    LedgerColumn("requested", "slots", requested_text),
+    LedgerColumn("kept", "slots, largest", lambda line: f"{line['kept_max']:,}"),
+    LedgerColumn("peak", "slots, largest", lambda line: f"{line['peak']:,}"),
+    LedgerColumn("K and V", "bytes", lambda line: bytes_text(line["kv_bytes"])),
+    LedgerColumn("policy state", "bytes", lambda line: bytes_text(line["state_bytes"])),
+    READ_AGAIN,
+    LedgerColumn("evicted", "tokens, mean", lambda line: f"{line['evicted']:,.1f}"),
+    LedgerColumn("coverage", "% of prompt, mean", lambda line: f"{100 * line['coverage']:.1f}"),
+    LedgerColumn("invalid", "rows", lambda line: f"{line['invalid_rows']:,}"),
 )
+
+
+def ledger_columns(ledger: pd.DataFrame) -> list[LedgerColumn]:
+    """The columns that say something of these cells: hardly any policy reads tokens again."""
+    return [column for column in LEDGER_COLUMNS if column is not READ_AGAIN or (ledger["reread"] > 0).any()]
 
 
 @dataclass(frozen=True)
 class LedgerLine:
-    """One cell of the ledger as text, in the order of ``LEDGER_HEADINGS`` after the budget."""
+    """One cell of the ledger as text, the budget and then in the order of its columns."""
 
     cells: list[str]
     invalid: bool
@@ -141,32 +163,17 @@ class LedgerGrid:
 
 def ledger_grids(ledger: pd.DataFrame, shown: tuple[str, ...]) -> Iterator[LedgerGrid]:
     """The ledger, one table per task and context."""
+    columns = ledger_columns(ledger)
     for key, part in ledger.groupby([*CONTEXT, "task"], sort=False):
         yield LedgerGrid(
             context=context_title(dict(zip(CONTEXT, key, strict=False)), shown),
             task=str(key[-1]),
             policies=[
-                (str(label), [_ledger_line(line) for line in cells.to_dict("records")])
+                (str(label), [_ledger_line(line, columns) for line in cells.to_dict("records")])
                 for label, cells in part.groupby("label", sort=False)
             ],
         )
 
 
-def _ledger_line(line: Line) -> LedgerLine:
-    low, high = line["requested_min"], line["requested_max"]
-    requested = "all" if line["dense"] else f"{low:,}" if low == high else f"{low:,} to {high:,}"
-    return LedgerLine(
-        cells=[
-            line["budget"],
-            f"{line['samples']:,}",
-            requested,
-            f"{line['kept_max']:,}",
-            f"{line['peak']:,}",
-            bytes_text(line["kv_bytes"]),
-            bytes_text(line["state_bytes"]),
-            f"{line['evicted']:,.1f}",
-            f"{100 * line['coverage']:.1f}",
-            f"{line['invalid_rows']:,}",
-        ],
-        invalid=line["invalid_rows"] > 0,
-    )
+def _ledger_line(line: Line, columns: Sequence[LedgerColumn]) -> LedgerLine:
+    return LedgerLine([line["budget"], *(column.text(line) for column in columns)], line["invalid_rows"] > 0)

@@ -10,13 +10,11 @@ from typing import Any
 import pandas as pd
 
 from harness.report.labels import NLL, metric_title
-from harness.report.ledger_table import bytes_text
-from harness.report.page_grids import LEDGER_HEADINGS
+from harness.report.page_grids import LEDGER_COLUMNS
 from harness.report.rows import PROVENANCE
 from harness.report.run_facts import readable
 from harness.report.summary import difference_text, interval_text, value_text
 from harness.site.contents import SiteContents, regime_text
-from harness.site.table_pages import requested_text
 
 SHOWN_SAMPLES = 20
 LONGEST_ANSWER = 400  # characters
@@ -72,7 +70,7 @@ def _cell_page(
         title=f"{contents.labels[name]}, budget {cell['budget']}, on {cell['task']}",
         labels=labels,
         scores=[_score_texts(line) for line in scores.to_dict("records")],
-        ledger=_ledger_texts(book),
+        ledger=[(column.title, column.unit, column.text(book)) for column in LEDGER_COLUMNS],
         broken_invariants=sorted(set(rows["invalid"]) - {""}),
         metrics=[sample_metric(metric) for metric in metrics],
         answers=[_answer_texts(part, metrics) for part in shown],
@@ -94,21 +92,6 @@ def _cell_page(
 def _score_texts(line: Mapping[Any, Any]) -> tuple[str, str, str, str, str]:
     metric = metric_title(str(line["metric"]))
     return metric, value_text(line), interval_text(line), difference_text(line) or "–", f"{line['n']:,}"
-
-
-def _ledger_texts(book: Mapping[Any, Any]) -> list[tuple[str, str, str]]:
-    numbers = (
-        f"{book['samples']:,}",
-        requested_text(dict(book)),
-        f"{book['kept_max']:,}",
-        f"{book['peak']:,}",
-        bytes_text(book["kv_bytes"]),
-        bytes_text(book["state_bytes"]),
-        f"{book['evicted']:,.1f}",
-        f"{100 * book['coverage']:.1f}",
-        f"{book['invalid_rows']:,}",
-    )
-    return [(what, unit, text) for (what, unit), text in zip(LEDGER_HEADINGS, numbers, strict=True)]
 
 
 def _answer_texts(part: pd.DataFrame, metrics: Sequence[str]) -> tuple[str, list[str], str, str]:

@@ -16,6 +16,7 @@ from harness.papers.published import PAPERS, Scale, model_of, scales_with_rows
 from harness.report.labels import NLL, context_title, metric_title, ordered_budgets, ordered_policies
 from harness.report.ledger_table import bytes_text
 from harness.report.looks import BASELINES
+from harness.report.page_grids import READ_AGAIN, requested_text
 from harness.report.rows import CONTEXT
 from harness.report.summary import difference_text, interval_text, value_text, verdict
 from harness.site.contents import SiteContents, regime_text
@@ -166,6 +167,7 @@ LEDGER_COLUMNS = (
     TableColumn("peak", "slots, largest", number=True),
     TableColumn("K and V", "bytes", number=True),
     TableColumn("policy state", "bytes", number=True),
+    TableColumn("read again", "tokens, mean", number=True),
     TableColumn("evicted", "tokens, mean", number=True),
     TableColumn("coverage", "% of prompt, mean", number=True),
     TableColumn("samples", number=True),
@@ -181,7 +183,7 @@ def ledger_page(contents: SiteContents) -> SortableTable:
     table = SortableTable(
         "ledger", "cells", LEDGER_COLUMNS, lines, filters_of(lines, titles, {"budget": budgets, "task": tasks})
     )
-    return without_common(table, ("prompt", "invalid"))
+    return without_common(table, ("prompt", "read again", "invalid"))
 
 
 def _ledger_line(line: dict[Any, Any], contents: SiteContents) -> TableLine:
@@ -196,6 +198,7 @@ def _ledger_line(line: dict[Any, Any], contents: SiteContents) -> TableLine:
         number_cell(line["peak"], f"{line['peak']:,}"),
         number_cell(line["kv_bytes"], bytes_text(line["kv_bytes"])),
         number_cell(line["state_bytes"], bytes_text(line["state_bytes"])),
+        number_cell(line["reread"], READ_AGAIN.text(line)),
         number_cell(line["evicted"], f"{line['evicted']:,.1f}"),
         number_cell(line["coverage"], f"{100 * line['coverage']:.1f}"),
         number_cell(line["samples"], f"{line['samples']:,}"),
@@ -210,12 +213,6 @@ def _ledger_line(line: dict[Any, Any], contents: SiteContents) -> TableLine:
         "invalid": ["broken" if line["invalid_rows"] else "kept"],
     }
     return TableLine(entries, keys, "reference" if line["dense"] or str(line["policy"]) in BASELINES else "")
-
-
-def requested_text(line: dict[Any, Any]) -> str:
-    """``128``, ``120 to 128`` where samples differ, ``all`` for dense."""
-    low, high = line["requested_min"], line["requested_max"]
-    return "all" if line["dense"] else f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 # The claims: what the papers say, and the verdict of the rows at hand.

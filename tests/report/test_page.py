@@ -287,3 +287,13 @@ def test_ledger_counts_a_sample_once_however_many_metrics(make: Make) -> None:
     assert line["samples"] == 45
     assert (line["requested_min"], line["requested_max"], line["kept_max"], line["peak"]) == (64, 64, 64, 96)
     assert line["evicted"] == pytest.approx(rows.query("policy == 'sink'")["tokens_evicted"].mean())
+
+
+def test_tokens_that_are_read_again_have_a_column_where_a_policy_reads_any(make: Make) -> None:
+    """Rows from before the column count as 0, beside newer ones and alone."""
+    rows = make(["sink", "keydiff"], ["64"], ["niah"])
+    heading = '<th scope="col" class="number">read again<small>tokens, mean</small></th>'
+    assert heading not in render(rows, "t")
+    newer = rows.assign(tokens_reread=np.where(rows["policy"] == "sink", 1500.0, np.nan))
+    assert render(newer, "t").count(heading) == 1
+    assert ledger_lines_of(newer).set_index("policy")["reread"].to_dict() == {"dense": 0, "keydiff": 0, "sink": 1500}

@@ -127,6 +127,7 @@ class CacheStatistics:
             tokens_evicted=fed - mean,
             coverage=coverage,
             policy_calls=calls,
+            tokens_reread=row.tokens_reread,
             invalid=limits.first_violation(peak, kept, surplus, calls, fed - mean, is_nan, slots),
         )
 

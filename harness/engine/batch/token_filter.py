@@ -41,6 +41,7 @@ class Filtered:
             tokens_evicted=outcome.ledger.tokens_evicted + dropped,
             coverage=len(self.row.tokens) / len(self.original.tokens),
             policy_calls=int(dropped > 0),
+            tokens_reread=len(self.original.tokens) if dropped else 0,  # by the layers up to the one that filters
         )
         return replace(outcome, ledger=ledger)
 
