@@ -16,6 +16,11 @@ from harness.report.rows import checked_rows, valid_rows
 from harness.report.run_facts import readable
 
 SCOPE = ("model", "dtype", "seed", "task")  # scores and sizes are compared only within equal values of these
+COMPARED = (  # columns of the rows that comparisons read; without the texts, rows are taken faster
+    *SCOPE, "cell_id", "policy", "budget", "prompt", "block_size", "dense", "metric", "sample_id", "cluster", "value",
+    "weight", "prompt_tokens", "new_tokens", "slots_requested", "slots_kept_max", "slots_kept_mean", "slots_peak",
+    "kv_bytes", "state_bytes", "config", "git", "hardware", "created",
+)  # fmt: skip
 
 
 def comparable_rows(rows: pd.DataFrame, experiment: str, likelihoods: bool = False) -> pd.DataFrame:
@@ -31,7 +36,8 @@ def comparable_rows(rows: pd.DataFrame, experiment: str, likelihoods: bool = Fal
         raise not_measured(experiment)
     valid = valid_rows(checked_rows(rows))
     headline = valid.groupby("task", sort=False)["metric"].transform("first")
-    own = valid[(valid["metric"] == headline) & ((valid["metric"] != NLL) | likelihoods)].copy()
+    scored = (valid["metric"] == headline) & ((valid["metric"] != NLL) | likelihoods)
+    own = valid.loc[scored, list(COMPARED)]
     if own.empty:
         raise not_measured(experiment)
     own["bytes"] = own["kv_bytes"].astype(float) + own["state_bytes"].astype(float)
@@ -41,10 +47,11 @@ def comparable_rows(rows: pd.DataFrame, experiment: str, likelihoods: bool = Fal
     own["of_dense"] = own["bytes"] / own["dense_bytes"]
     settings = own.drop_duplicates("cell_id").set_index("cell_id")["config"].map(_policy_settings)
     regime = own["prompt"] + "/" + own["block_size"].astype(str)
-    own["setting"] = own["policy"] + " " + own["budget"] + " " + regime + " " + own["cell_id"].map(settings)
+    setting = own["policy"] + " " + own["budget"] + " " + regime + " " + own["cell_id"].map(settings)
+    own["setting"] = setting.astype(object)
     own = own.drop_duplicates([*SCOPE, "setting", "sample_id"])
     own["reference"] = own["policy"].map(is_baseline)
-    return own
+    return own.drop(columns="config")
 
 
 def _policy_settings(config: str) -> str:

@@ -7,7 +7,7 @@ budget is what makes its mean bytes the compared ones. Nothing is extrapolated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,9 +65,9 @@ def leaderboards(rows: pd.DataFrame, results: Path, sizes: Sequence[float] = SIZ
     """
     own = comparable_rows(rows, "leaderboard", likelihoods=True)
     own = own[own["of_dense"].notna() & (own["prompt"] != "simulated")]
-    tasks = [part for _, part in own.groupby(list(SCOPE), sort=False)]
+    tasks = [(part, _policy_cells(part)) for _, part in own.groupby(list(SCOPE), sort=False)]
     timed = newest_by_model(results, BOARD_ITEM)
-    boards = (_leaderboard(part, size, timed) for part in tasks for size in sizes)
+    boards = (_leaderboard(part, policies, size, timed) for part, policies in tasks for size in sizes)
     found = [board for board in boards if board is not None]
     if not found:
         raise NotMeasuredError(
@@ -77,17 +77,42 @@ def leaderboards(rows: pd.DataFrame, results: Path, sizes: Sequence[float] = SIZ
     return found
 
 
-def _leaderboard(part: pd.DataFrame, compared: float, timed: Mapping[str, pd.DataFrame]) -> MeasuredTable | None:
+@dataclass(frozen=True)
+class PolicyCells:
+    """The cells of one policy in one regime: their mean share of the dense bytes and their rows, smallest first."""
+
+    policy: str
+    cells: Sequence[tuple[float, pd.DataFrame]]
+
+
+def _policy_cells(part: pd.DataFrame) -> list[PolicyCells]:
+    """All policies of one task in each of their regimes."""
+    sparse = part[~part["dense"]].groupby(["policy", "prompt", "block_size"], sort=True)
+    return [
+        PolicyCells(
+            str(policy),
+            sorted(
+                ((float(cell["of_dense"].mean()), cell) for _, cell in rows.groupby("setting", sort=True)),
+                key=lambda each: each[0],
+            ),
+        )
+        for (policy, *_), rows in sparse
+    ]
+
+
+def _leaderboard(
+    part: pd.DataFrame, policies: Sequence[PolicyCells], compared: float, timed: Mapping[str, pd.DataFrame]
+) -> MeasuredTable | None:
     dense = part[part["dense"]].drop_duplicates("sample_id")
     sense = -1 if part["metric"].iloc[0] == NLL else 1
     standings, outside = [], []
-    for (policy, *_), cells in part[~part["dense"]].groupby(["policy", "prompt", "block_size"], sort=True):
-        found = _policy_line(str(policy), cells, dense, compared)
+    for each in policies:
+        found = _policy_line(each, dense, compared)
         if found:
             standings.append(found)
         else:
-            low, high = cells.groupby("setting")["of_dense"].mean().agg(["min", "max"])
-            outside.append(f"{policy} ({regime_text(cells)}: {100 * low:.0f} to {100 * high:.0f} %)")
+            (low, cell), (high, _) = each.cells[0], each.cells[-1]
+            outside.append(f"{each.policy} ({regime_text(cell)}: {100 * low:.0f} to {100 * high:.0f} %)")
     ranked = sorted((each for each in standings if not each.reference), key=lambda each: -sense * each.score.mean)
     if len({each.policy for each in ranked}) < FEWEST_POLICIES:
         return None
@@ -216,11 +241,10 @@ def _papers_of(policy: str) -> list[str]:
     return [paper for paper in PAPERS if any(policy in (found or ()) for found in methods[paper].values())]
 
 
-def _policy_line(policy: str, cells: pd.DataFrame, dense: pd.DataFrame, compared: float) -> LeaderboardLine | None:
+def _policy_line(own: PolicyCells, dense: pd.DataFrame, compared: float) -> LeaderboardLine | None:
     """None where no two cells (or one) enclose the compared size."""
-    sized = sorted(_cell_sizes(cells), key=lambda each: each[0])
-    below = [each for each in sized if each[0] <= compared]
-    above = [each for each in sized if each[0] >= compared]
+    below = [each for each in own.cells if each[0] <= compared]
+    above = [each for each in own.cells if each[0] >= compared]
     if not below or not above:
         return None
     (small, low), (large, high) = below[-1], above[0]
@@ -233,15 +257,16 @@ def _policy_line(policy: str, cells: pd.DataFrame, dense: pd.DataFrame, compared
     to_dense = (
         _mixed_interval([mean_difference(each, top) for each in ends], share) if len(top) == len(ends[0]) else None
     )
-    mixed = f"{100 * (1 - share):.0f} % at {_budget_text(low)}, {100 * share:.0f} % at {_budget_text(high)}"
+    budgets = [f"{cell['budget'].iloc[0]} ({100 * size:.0f} % of dense)" for size, cell in (below[-1], above[0])]
+    mixed = f"{100 * (1 - share):.0f} % at {budgets[0]}, {100 * share:.0f} % at {budgets[1]}"
     first, second = ends
     blend = first[["sample_id", "cluster"]].assign(
         value=(1 - share) * first["value"].to_numpy(float) + share * second["value"].to_numpy(float)
     )
-    state = float(pd.concat(ends)["state_bytes"].sum() / pd.concat(ends)["bytes"].sum())
-    reference = bool(cells["reference"].iloc[0])
-    regime = str(cells["prompt"].iloc[0]).partition("/")[0]
-    return LeaderboardLine(policy, regime_text(cells), regime, mixed, score, to_dense, reference, blend, state)
+    state = sum(end["state_bytes"].sum() for end in ends) / sum(end["bytes"].sum() for end in ends)
+    regime = str(low["prompt"].iloc[0]).partition("/")[0]
+    reference = bool(low["reference"].iloc[0])
+    return LeaderboardLine(own.policy, regime_text(low), regime, mixed, score, to_dense, reference, blend, float(state))
 
 
 def _mixed_interval(ends: Sequence[Interval], share: float) -> Interval:
@@ -252,12 +277,3 @@ def _mixed_interval(ends: Sequence[Interval], share: float) -> Interval:
     (first, second), rest = ends, 1 - share
     low, high = (rest * getattr(first, end) + share * getattr(second, end) for end in ("low", "high"))
     return Interval(rest * first.mean + share * second.mean, low, high, first.n, first.n_clusters)
-
-
-def _cell_sizes(cells: pd.DataFrame) -> Iterator[tuple[float, pd.DataFrame]]:
-    for _, cell in cells.groupby("setting", sort=True):
-        yield float(cell["of_dense"].mean()), cell
-
-
-def _budget_text(cell: pd.DataFrame) -> str:
-    return f"{cell['budget'].iloc[0]} ({100 * cell['of_dense'].mean():.0f} % of dense)"

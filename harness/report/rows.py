@@ -42,7 +42,8 @@ def checked_rows(rows: pd.DataFrame) -> pd.DataFrame:
         raise UserError(f"The rows lack columns of the results schema: {', '.join(missing)}.")
     out = rows.reset_index(drop=True)
     for name in _TEXT:
-        out[name] = out[name].astype(object).where(out[name].notna(), "").astype(str)
+        # As Python's own texts: rows are taken out of them many times, for which arrow's arrays are slow.
+        out[name] = out[name].astype(object).where(out[name].notna(), "").astype(str).astype(object)
     for name in _NUMBERS:
         out[name] = _numbers(out, name).fillna(-1).astype(int)
     repeated = out[out.duplicated(["cell_id", "sample_id", "metric"])]
@@ -55,7 +56,8 @@ def checked_rows(rows: pd.DataFrame) -> pd.DataFrame:
         )
     # A sample that names no document shares nothing with others.
     named = out["document"] != ""
-    out["cluster"] = np.where(named, "document " + out["document"], "sample " + out["sample_id"])
+    cluster = np.where(named, "document " + out["document"], "sample " + out["sample_id"])
+    out["cluster"] = pd.Series(cluster, out.index, dtype=object)
     out["slots_requested"] = _numbers(out, "slots_requested").fillna(-1)
     out["dense"] = out["slots_requested"] < 0
     _mark_invalid(out, ~np.isfinite(_numbers(out, "value").to_numpy(float)), "the score is not a finite number")
