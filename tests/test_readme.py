@@ -9,12 +9,12 @@ import shlex
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
+from composed import composed
 from omegaconf import OmegaConf
 
 from harness.cli.main import COMMANDS as KNOWN
 from harness.config.cell import Cell
-from harness.config.experiments import CONF, listing
+from harness.config.experiments import listing
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 COMMANDS = re.findall(r"python -m harness ([^`#\n]*)", README)
@@ -52,10 +52,8 @@ def assert_it_composes_to_cells(words):
         key, _, values = override.partition("=")
         choices = values.split(",") if "-m" in words else [values]
         jobs = [[*job, f"{key}={choice}"] for job in jobs for choice in choices]
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        for job in jobs:
-            config = compose("config", overrides=job)
-            Cell.parse(OmegaConf.to_container(config, resolve=True))
+    for job in jobs:
+        Cell.parse(OmegaConf.to_container(composed(*job), resolve=True))
 
 
 def test_it_is_short():

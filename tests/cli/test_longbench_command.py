@@ -7,10 +7,9 @@ import shutil
 import sys
 
 import pytest
-from hydra import compose, initialize_config_dir
+from composed import composed
 
 from harness.cli import main
-from harness.config.experiments import CONF
 from harness.store.loading import load_rows
 from tasks.data.tables import FIXTURES
 from tasks.longbench_subsets import ENGLISH
@@ -108,8 +107,7 @@ def test_a_damaged_file_is_named_by_row_and_the_other_tasks_of_the_run_are_kept(
     ],
 )
 def test_the_model_is_the_experiments_unless_the_scale_or_the_command_line_say_another(words, model, data):
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        config = compose("config", overrides=["+exp=longbench", "task=longbench/qasper", *words])
+    config = composed("+exp=longbench", "task=longbench/qasper", *words)
     assert (config.model.name, config.task.data) == (model, data)
 
 

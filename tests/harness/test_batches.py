@@ -5,11 +5,10 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
+from composed import composed
 from omegaconf import OmegaConf
 
 from harness.config.cell import Cell
-from harness.config.experiments import CONF
 from harness.config.model import ModelSpec
 from harness.engine.batch.evict import slots_enabled
 from harness.engine.decode.logits import NextLogits
@@ -31,8 +30,7 @@ TASK = ["task=niah", "task.lengths=[300]", "task.depths=[50]", "task.repeats=3"]
 
 
 def cells(*overrides: str) -> list[Cell]:
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        configs = [compose("config", overrides=[*TASK, *overrides, f"budget={n}"]) for n in (64, 128)]
+    configs = [composed(*TASK, *overrides, f"budget={n}") for n in (64, 128)]
     return [Cell.parse(OmegaConf.to_container(config, resolve=True)) for config in configs]
 
 

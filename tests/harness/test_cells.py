@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
-from hydra import compose, initialize_config_dir
+from composed import composed
 from omegaconf import OmegaConf
 
 from harness.config import identity, model_files, source_code
 from harness.config.cell import Cell
-from harness.config.experiments import CONF
 
 
 def cell(*overrides: str) -> Cell:
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        return Cell.parse(OmegaConf.to_container(compose("config", overrides=list(overrides)), resolve=True))
+    return Cell.parse(OmegaConf.to_container(composed(*overrides), resolve=True))
 
 
 @pytest.mark.parametrize(

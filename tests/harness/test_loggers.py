@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 
 import pytest
-from hydra import compose, initialize_config_dir
+from composed import composed
 from omegaconf import OmegaConf
 
 from harness.cli import main
-from harness.config.experiments import CONF
 from harness.errors import UserError
 from harness.integrations.loggers import GuardedLogger, NoLogger, logger_of
 from harness.store.loading import load_rows
@@ -18,9 +17,7 @@ SMALL = ["task.lengths=[192]", "task.repeats=1", "task.depths=[20,80]", "block_s
 
 
 def settings(*overrides: str) -> dict:
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        config = compose("config", overrides=list(overrides))
-    return OmegaConf.to_container(config.logger, resolve=True)
+    return OmegaConf.to_container(composed(*overrides).logger, resolve=True)
 
 
 class Notebook:

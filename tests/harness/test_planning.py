@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hydra import compose, initialize_config_dir
+from composed import composed
 
 from harness.cli.plan import planned, show
 from harness.cli.run import sweep
-from harness.config.experiments import CONF
 from harness.config.model import ModelSpec
 from harness.config.model_files import BUNDLED
 from harness.engine.requests import Prompting, Request
@@ -20,8 +19,7 @@ SMALL = ("task=niah", "task.lengths=[256]", "task.depths=[50]", "task.repeats=2"
 
 
 def configs(*sets):
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        return [compose("config", overrides=list(each)) for each in sets]
+    return [composed(*each) for each in sets]
 
 
 def test_samples_and_prompt_tokens_of_a_plan_are_those_of_the_run(tmp_path):

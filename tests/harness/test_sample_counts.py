@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hydra import compose, initialize_config_dir
+from composed import composed
 from omegaconf import OmegaConf
 
 from harness.cli.plan import planned
 from harness.cli.run import sweep
 from harness.config.cell import Cell
-from harness.config.experiments import CONF
 from harness.errors import UserError
 from harness.runner import plan as plan_module
 from harness.runner.plan import plan, unique_cells
@@ -23,8 +22,7 @@ SMALL = ("task=niah", "task.lengths=[192,256]", "task.depths=[50]", "task.repeat
 
 
 def configs(*sets):
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        return [compose("config", overrides=[*SMALL, *each]) for each in sets]
+    return [composed(*SMALL, *each) for each in sets]
 
 
 def cell(*words):

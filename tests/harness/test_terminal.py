@@ -8,13 +8,12 @@ import re
 import pandas as pd
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
+from composed import composed
 from omegaconf import OmegaConf
 from rich.console import Console
 
 from harness import console
 from harness.config.cell import Cell
-from harness.config.experiments import CONF
 from harness.engine.engine import Engine
 from harness.report import terminal_table
 from harness.report.terminal_table import DROPPED, fitting_columns, show_summary
@@ -27,8 +26,7 @@ TASK = ["task=niah", "task.lengths=[192]", "task.depths=[50]", "task.repeats=3",
 
 
 def cells() -> list[Cell]:
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        configs = [compose("config", overrides=[*TASK, f"budget={n}"]) for n in (64, 128)]
+    configs = [composed(*TASK, f"budget={n}") for n in (64, 128)]
     return [Cell.parse(OmegaConf.to_container(config, resolve=True)) for config in configs]
 
 

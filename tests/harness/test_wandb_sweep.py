@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import yaml
-from hydra import compose, initialize_config_dir
+from composed import composed
 from omegaconf import OmegaConf
 
 from harness.config.cell import Cell
@@ -21,8 +21,7 @@ COMBINATIONS = list(itertools.product(*(SWEEP["parameters"][name]["values"] for 
 def test_every_combination_is_a_cell(values):
     fixed = [word for word in SWEEP["command"] if "=" in word]
     given = [f"{name}={value}" for name, value in zip(NAMES, values, strict=True)]
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        config = OmegaConf.to_container(compose("config", overrides=[*fixed, *given]), resolve=True)
+    config = OmegaConf.to_container(composed(*fixed, *given), resolve=True)
     cell = Cell.parse(config)
     assert (cell.budget.label, cell.prompting.block_size) == (values[1], values[2])
     assert config["logger"]["mode"] == "online"

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from hydra import compose, initialize_config_dir
+from composed import composed
 from omegaconf import OmegaConf
 from wandb_logger.offline_run import OfflineRun
 
@@ -34,9 +34,7 @@ NO_ROWS = pd.DataFrame({"cell_id": []})
 
 
 def cell(*overrides: str) -> Cell:
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        config = OmegaConf.to_container(compose("config", overrides=["budget=48", *overrides]), resolve=True)
-    return Cell.parse(config)
+    return Cell.parse(OmegaConf.to_container(composed("budget=48", *overrides), resolve=True))
 
 
 def runs(folder) -> dict[str, OfflineRun]:

@@ -14,13 +14,12 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from hydra import compose, initialize_config_dir
+from composed import composed
 from omegaconf import OmegaConf
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from harness.cli.error_messages import errors_in_plain_words
 from harness.config.cell import Cell
-from harness.config.experiments import CONF
 from harness.config.model_files import BUNDLED
 from harness.engine.engine import Engine
 from harness.runner.job_spec import JobSpec
@@ -50,8 +49,7 @@ def saved_model(folder: Path) -> Path:
 @cache
 def cells(model: Path, samples: int = SAMPLES) -> tuple[Cell, ...]:
     words = [*TASK, f"task.repeats={samples}", "model=hf", f"model.path={model}", "model.dtype=float32", "budget=32"]
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        configs = [compose("config", overrides=[*words, f"policy={policy}"]) for policy in POLICIES]
+    configs = [composed(*words, f"policy={policy}") for policy in POLICIES]
     return tuple(Cell.parse(OmegaConf.to_container(config, resolve=True)) for config in configs)
 
 
