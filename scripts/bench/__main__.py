@@ -23,6 +23,7 @@ def main() -> None:
     bench = Bench(
         options.shape, device, getattr(torch, options.dtype), options.repeats,
         options.tokens, options.budget, options.block, tuple(options.policy), options.peer,
+        options.rows,
     )  # fmt: skip
     found: dict[str, list[Line]] = {}
     for section in options.section or [name for name in SECTIONS if name not in ASKED_FOR]:
@@ -51,6 +52,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=8192, help="T, prompt tokens")
     parser.add_argument("--budget", type=int, default=1024, help="N, slots")
     parser.add_argument("--block", type=int, default=128, help="B, tokens")
+    parser.add_argument("--rows", type=int, default=1, help="R, read and decoded together: sections blocks and decode")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--policy", action="append", default=[], help="a preset; may be given several times")
     parser.add_argument("--peer", default="", help="python of an environment with kvpress, for the section peer")
@@ -60,7 +62,8 @@ def _options() -> argparse.Namespace:
 
 def _show(section: str, lines: list[Line], bench: Bench) -> None:
     conditions = (
-        f"{bench.shape}, {str(bench.dtype)[6:]}, {bench.device}, T={bench.tokens}, N={bench.budget}, B={bench.block}"
+        f"{bench.shape}, {str(bench.dtype)[6:]}, {bench.device}, R={bench.rows}, T={bench.tokens}, N={bench.budget}, "
+        f"B={bench.block}"
     )
     show(f"{section}: {conditions}", lines)
 

@@ -25,6 +25,7 @@ class Bench:
     block: int
     only: tuple[str, ...] = ()  # policies; all if empty
     peer: str = ""  # the python of an environment that has kvpress
+    rows: int = 1  # that are read and decoded together, in the sections blocks and decode
 
     @property
     def target(self) -> torch.device:

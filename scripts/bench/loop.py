@@ -1,7 +1,7 @@
-"""The straightforward loop that one would write with transformers for KeyDiff in blocks. One sample, one policy.
+"""What one would write with transformers alone: dense passes and steps, and a plain loop for KeyDiff in blocks.
 
-A `DynamicCache`, the model's own attention, and after each block a top-k and a gather in every layer. It keeps no
-ledger, breaks ties as topk pleases, and takes one row.
+The loop (`blocked`): a `DynamicCache`, the model's own attention, and after each block a top-k and a gather in every
+layer. It keeps no ledger, breaks ties as topk pleases, and takes one row.
 """
 
 from __future__ import annotations
@@ -11,6 +11,26 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
+
+
+@torch.inference_mode()
+def dense_pass(model: PreTrainedModel, tokens: Tensor) -> None:
+    """All prompts (R, T) in one pass."""
+    model(tokens, logits_to_keep=1)
+
+
+@torch.inference_mode()
+def dense_steps(model: PreTrainedModel, rows: int, length: int, steps: int) -> None:
+    """Greedy steps of so many rows after prompts of ``length`` tokens, whose keys and values are zeros here."""
+    config, cache = model.config, DynamicCache(config=model.config)
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    for index in range(config.num_hidden_layers):
+        held = torch.zeros(rows, config.num_key_value_heads, length, width, dtype=model.dtype, device=model.device)
+        cache.update(held, held, index)
+    tokens = torch.ones(rows, 1, dtype=torch.long, device=model.device)
+    for _ in range(steps):
+        tokens = model(input_ids=tokens, past_key_values=cache, logits_to_keep=1).logits.argmax(-1)
+        tokens.tolist()
 
 
 @torch.inference_mode()
@@ -89,7 +109,7 @@ def model_alone(model: PreTrainedModel, tokens: Tensor, block: int, slots: int, 
     mask = torch.ones(1, 1, block, slots, dtype=torch.bool, device=tokens.device).tril(slots - block)
     for _ in range(passes):
         model(
-            input_ids=tokens[:, :block],
+            input_ids=tokens[:, :block],  # (R, B)
             position_ids=torch.arange(block, device=tokens.device)[None],
             past_key_values=cache,
             attention_mask=mask,

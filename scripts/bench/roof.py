@@ -25,14 +25,14 @@ def products(model: PreTrainedModel, tokens: int, passes: int) -> Callable[[], N
     return run
 
 
-def attention(model: PreTrainedModel, block: int, slots: int, passes: int) -> Callable[[], None]:
-    """The two products of attention over ``slots`` slots and nothing else: no softmax, no mask."""
+def attention(model: PreTrainedModel, rows: int, block: int, slots: int, passes: int) -> Callable[[], None]:
+    """The two products of attention of so many rows over ``slots`` slots and nothing else: no softmax, no mask."""
     config = model.config
     heads, group = config.num_key_value_heads, config.num_attention_heads // config.num_key_value_heads
     like = {"dtype": model.dtype, "device": model.device}
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    query = torch.randn(heads, group * block, width, **like)
-    keys, values = torch.randn(heads, slots, width, **like), torch.randn(heads, slots, width, **like)
+    query = torch.randn(rows * heads, group * block, width, **like)
+    keys, values = (torch.randn(rows * heads, slots, width, **like) for _ in range(2))
 
     @torch.inference_mode()
     def run() -> None:

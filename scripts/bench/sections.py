@@ -25,50 +25,59 @@ from scripts.bench.waves import waves
 
 
 def blocks(bench: Bench) -> list[Line]:
-    """Block-wise prefill of one row: tokens per second, against the loop, dense blocks and the roof.
+    """Block-wise prefill: tokens per second of all rows, against the loop, one dense pass, dense blocks and the roof.
 
-    The loop and the model alone have transformers' layers, ours what a run makes of them. The roof takes the faster
-    products of the two; beside it stands that of torch's own.
+    The loop, the dense pass and the model alone have transformers' layers, ours what a run makes of them. The roof
+    takes the faster products of the two; beside it stands that of torch's own. The loop takes one row: of several there
+    is none.
     """
     model = build(bench.shape, bench.dtype, bench.device)
     ours = as_runs_have_it(model)
     engine = engine_as_runs_have_it(ours)
     vocabulary = model.config.vocab_size
-    tokens = prompt(bench.tokens, vocabulary)
-    tensor = torch.tensor([tokens], device=bench.target)
+    texts = [prompt(bench.tokens, vocabulary, seed) for seed in range(bench.rows)]
+    tensor = torch.tensor(texts, device=bench.target)
     passes = math.ceil(bench.tokens / bench.block)
     sample = max(1, passes // 8)  # the roof is steady: an eighth of the passes says as much
     contenders: dict[str, Callable[[], object]] = {
-        "roof: plain": roof.products(model, bench.block, sample),
-        "roof: as runs have it": roof.products(ours, bench.block, sample),
-        "roof: attention": roof.attention(model, bench.block, bench.budget + bench.block, sample),
+        "roof: plain": roof.products(model, bench.rows * bench.block, sample),
+        "roof: as runs have it": roof.products(ours, bench.rows * bench.block, sample),
+        "roof: attention": roof.attention(model, bench.rows, bench.block, bench.budget + bench.block, sample),
+        "dense, one pass": partial(loop.dense_pass, model, tensor),
         "model alone": partial(loop.model_alone, model, tensor, bench.block, bench.budget + bench.block, passes),
-        "loop (keydiff)": lambda: loop.blocked(model, tensor, bench.block, bench.budget),
     }
+    if bench.rows == 1:
+        contenders["loop (keydiff)"] = partial(loop.blocked, model, tensor, bench.block, bench.budget)
     for name in bench.policies():
-        contenders[name] = partial(read, engine, [tokens], name, bench.budget, bench.block)
+        contenders[name] = partial(read, engine, texts, name, bench.budget, bench.block)
     taken = rounds(contenders, bench.repeats, bench.target)
     plain, packed, attending = (taken.pop(f"roof: {part}") for part in ("plain", "as runs have it", "attention"))
     fastest = min(plain, packed, key=median)
     torchs, ceiling = (
         [(a + b) * passes / sample for a, b in zip(linear, attending, strict=True)] for linear in (plain, fastest)
     )
-    flops = work_of(model.config).linear * bench.block * sample
+    read_tokens = bench.rows * bench.tokens
+    flops = work_of(model.config).linear * bench.rows * bench.block * sample
+    peers = {
+        "loop": "loop (keydiff)",
+        "keydiff": "keydiff",
+        "one pass": "dense, one pass",
+        "model alone": "model alone",
+    }
     lines = [
-        {"what": name, "seconds": median(times), "tokens/s": bench.tokens / median(times),
-         "of loop": ratio(taken["loop (keydiff)"], times), "of keydiff": ratio(taken["keydiff"], times),
-         "of model alone": ratio(taken["model alone"], times), "of torch's products": ratio(torchs, times),
-         "of roof": ratio(ceiling, times)}
+        {"what": name, "seconds": median(times), "tokens/s": read_tokens / median(times)}
+        | {f"of {short}": ratio(taken[peer], times) for short, peer in peers.items() if peer in taken}
+        | {"of torch's products": ratio(torchs, times), "of roof": ratio(ceiling, times)}
         for name, times in taken.items()
-    ]  # fmt: skip
+    ]
     for name, linear, whole in (("torch's products", plain, torchs), ("roof", fastest, ceiling)):
         rate = f"{name}: {flops / median(linear) / 1e9:.0f} GFLOP/s in the linear layers alone"
-        lines.append({"what": rate, "seconds": median(whole), "tokens/s": bench.tokens / median(whole)})
+        lines.append({"what": rate, "seconds": median(whole), "tokens/s": read_tokens / median(whole)})
     return lines
 
 
 def decode(bench: Bench) -> list[Line]:
-    """Decode with an eviction in every step, against dense decode at the same cache length."""
+    """Decode with an eviction in every step, against dense decode at the same length and over the whole prompt."""
     model = build(bench.shape, bench.dtype, bench.device)
     plain = Engine(model)
     ours = engine_as_runs_have_it(as_runs_have_it(model))
@@ -76,10 +85,14 @@ def decode(bench: Bench) -> list[Line]:
 
     contenders = {"dense, transformers' layers": (plain, "dense")}
     contenders |= {name: (ours, name) for name in ("dense", *bench.policies())}
-    taken = decode_rounds(contenders, 1, bench.budget, bench.block, steps, bench.repeats)
+    taken = decode_rounds(contenders, bench.rows, bench.budget, bench.block, steps, bench.repeats)
+    whole = f"transformers, {bench.tokens} tokens"
+    taken |= rounds(
+        {whole: partial(loop.dense_steps, model, bench.rows, bench.tokens, steps)}, bench.repeats, bench.target
+    )
     return [
-        {"what": name, "ms/token": 1000 * median(times) / steps, "tokens/s": steps / median(times),
-         "of dense": ratio(taken["dense"], times)}
+        {"what": name, "ms/step": 1000 * median(times) / steps, "tokens/s": bench.rows * steps / median(times),
+         "of dense": ratio(taken["dense"], times), "of the whole prompt": ratio(taken[whole], times)}
         for name, times in taken.items()
     ]  # fmt: skip
 

@@ -124,7 +124,7 @@ def prompts(check: Check, model: PreTrainedModel) -> Iterator[Line]:
         texts = [prompt(check.tokens, model.config.vocab_size, seed) for seed in range(count)]
         tensor = torch.tensor(texts, device=check.target)
         contenders: dict[str, Callable[[], object]] = {
-            "transformers, dense, one pass": partial(_one_pass, model, tensor),
+            "transformers, dense, one pass": partial(loop.dense_pass, model, tensor),
             "keydiff, computed": partial(read, Engine(model), texts, "keydiff", check.budget, check.block),
         }
         contenders |= {
@@ -153,11 +153,6 @@ def _rates(contenders: Mapping[str, Callable[[], object]], count: int, check: Ch
     tokens = count * check.tokens
     for name, times in taken.items():
         yield {"what": f"prompt: {name}", "R": count, "seconds": median(times), "tokens/s": tokens / median(times)}
-
-
-def _one_pass(model: PreTrainedModel, tokens: torch.Tensor) -> None:
-    with torch.inference_mode():
-        model(tokens, logits_to_keep=1)
 
 
 def decode(check: Check, model: PreTrainedModel) -> Iterator[Line]:
