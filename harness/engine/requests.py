@@ -232,9 +232,7 @@ class Ledger:
     tokens_evicted: float  # mean over layers and heads
     coverage: float  # share of prompt tokens that some layer and head holds after the prompt
     policy_calls: int  # selections by the policy, over all layers
-    tokens_reread: (
-        int  # of prompt and instructions, that the model is fed for the policy alone: beside the row's passes
-    )
+    tokens_reread: int  # fed to the model for the policy alone, beside prompt and answer: see docs/design/rows.md
     invalid: str = ""  # the first violated limit, as a sentence
 
 

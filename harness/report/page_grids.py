@@ -9,6 +9,7 @@ import pandas as pd
 
 from harness.report.labels import NLL, budget_unit, context_title, metric_title, ordered_budgets, ordered_policies
 from harness.report.ledger_table import bytes_text, struck_places
+from harness.report.looks import is_baseline
 from harness.report.rows import CONTEXT
 from harness.report.summary import PANEL, Line, difference_text, interval_text, value_text, verdict
 
@@ -140,8 +141,9 @@ LEDGER_COLUMNS = (
 
 
 def ledger_columns(ledger: pd.DataFrame) -> list[LedgerColumn]:
-    """The columns that say something of these cells: hardly any policy reads tokens again."""
-    return [column for column in LEDGER_COLUMNS if column is not READ_AGAIN or (ledger["reread"] > 0).any()]
+    """The columns that say something of these cells: beside the oracle hardly any policy reads tokens again."""
+    again = (ledger["reread"] > 0) & ~ledger["policy"].map(is_baseline)
+    return [column for column in LEDGER_COLUMNS if column is not READ_AGAIN or again.any()]
 
 
 @dataclass(frozen=True)

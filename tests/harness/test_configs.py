@@ -11,6 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 import tasks
+from harness.config.budget import Budget
 from harness.config.cell import Cell
 from harness.config.experiments import CONF, option_names
 from harness.config.model import ModelSpec
@@ -38,6 +39,16 @@ def test_the_smoke_experiment_runs_every_preset_once():
     assert {parts(name) for name in PRESETS} - {parts(name) for name in swept} == {
         parts(name) for name in ("gemfilter/llama31-8b", "kvec")
     }
+
+
+def test_the_smoke_experiments_budget_is_enough_for_what_every_preset_protects():
+    """A policy that protects more slots than the budget has is refused, and the sweep would leave it out."""
+    smoke = composed("+exp=policies_smoke", with_hydra=True)
+    budget = Budget.parse(smoke.budget).slots_for(smoke.task.lengths[0], 0, ())
+    assert budget == 84
+    for name in smoke.hydra.sweeper.params.policy.split(","):
+        config = OmegaConf.to_container(composed(f"policy={name}"), resolve=True)
+        policy_from(config["policy"], ModelSpec.parse(config["model"])).check_budget(budget)
 
 
 @pytest.mark.parametrize("name", option_names("task"))
