@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from harness.report.rows import with_plain_texts
+
 
 class NoCellError(Exception):
     """There are no rows of a cell; the message says which cell would have to be run."""
@@ -116,7 +118,7 @@ class CellIndex:
             return
         invalid = (rows["invalid"].fillna("").astype(str) != "") | ~np.isfinite(rows["value"].astype(float))
         self.broken = set(rows.loc[invalid, "policy"].astype(str))
-        sound = _with_plain_texts(rows[~rows["cell_id"].isin(rows.loc[invalid, "cell_id"])])
+        sound = with_plain_texts(rows[~rows["cell_id"].isin(rows.loc[invalid, "cell_id"])])
         first = sound.drop_duplicates("cell_id").set_index("cell_id").to_dict("index")
         for cell_id, part in sound.groupby("cell_id", sort=False):
             own = first[cell_id]
@@ -189,11 +191,6 @@ class CellIndex:
         if not cells:
             raise NoCellError(f"{name} at budget={query.budget} {where}")
         return ([cell for cell in cells if cell.budget_of == query.budget_of] or cells)[-1]
-
-
-def _with_plain_texts(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with their texts as Python's own: single ones are asked for often, and cost less than Arrow's."""
-    return rows.astype({name: object for name in rows.columns if isinstance(rows[name].dtype, pd.StringDtype)})
 
 
 def cluster_names(samples: Iterable[object], documents: pd.Series) -> list[str]:

@@ -42,8 +42,7 @@ def checked_rows(rows: pd.DataFrame) -> pd.DataFrame:
         raise UserError(f"The rows lack columns of the results schema: {', '.join(missing)}.")
     out = rows.reset_index(drop=True)
     for name in _TEXT:
-        # As Python's own texts: rows are taken out of them many times, for which arrow's arrays are slow.
-        out[name] = out[name].astype(object).where(out[name].notna(), "").astype(str).astype(object)
+        out[name] = out[name].astype(object).where(out[name].notna(), "").astype(str)
     for name in _NUMBERS:
         out[name] = _numbers(out, name).fillna(-1).astype(int)
     repeated = out[out.duplicated(["cell_id", "sample_id", "metric"])]
@@ -56,13 +55,17 @@ def checked_rows(rows: pd.DataFrame) -> pd.DataFrame:
         )
     # A sample that names no document shares nothing with others.
     named = out["document"] != ""
-    cluster = np.where(named, "document " + out["document"], "sample " + out["sample_id"])
-    out["cluster"] = pd.Series(cluster, out.index, dtype=object)
+    out["cluster"] = np.where(named, "document " + out["document"], "sample " + out["sample_id"])
     out["slots_requested"] = _numbers(out, "slots_requested").fillna(-1)
     out["dense"] = out["slots_requested"] < 0
     _mark_invalid(out, ~np.isfinite(_numbers(out, "value").to_numpy(float)), "the score is not a finite number")
     _mark_invalid(out, ~(_numbers(out, "weight").to_numpy(float) > 0), "the weight is not a positive number")
-    return out
+    return with_plain_texts(out)
+
+
+def with_plain_texts(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with their texts as Python's own: single ones are asked for often, and cost less than Arrow's."""
+    return rows.astype({name: object for name in rows.columns if isinstance(rows[name].dtype, pd.StringDtype)})
 
 
 def _numbers(rows: pd.DataFrame, name: str) -> pd.Series:
