@@ -63,11 +63,9 @@ reproduce reproduce-% testbed: export MALLOC_MMAP_THRESHOLD_ := 4294967296
 
 SCALE  ?= mini
 PAPERS := hashevict keydiff caote buzz kvec
-# On the small model one-thread processes are faster than threads of one process; on GPUs there is one worker per GPU.
-WORKERS := $(if $(filter mini,$(SCALE)),launcher.workers=2)
 TWO     := $(if $(filter mini,$(SCALE)),--jobs=2)
 BOARD   := results/board
-SWEEP   := scale=$(SCALE) summary=false launcher=local $(WORKERS) $(if $(MODEL),model=$(MODEL))
+SWEEP   := scale=$(SCALE) summary=false launcher=local $(if $(MODEL),model=$(MODEL))
 
 plan-%: $(READY)  ## plan-<paper>: estimate what its sweep feeds and holds, before anything runs (MODEL=…, SCALE=full)
 	$(BIN)/python -m harness plan +exp=$*/all scale=$(SCALE) $(if $(MODEL),model=$(MODEL))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +32,14 @@ from harness.runner.estimate import (
     published_lengths,
     text_config,
 )
-from harness.runner.memory import Footprint, MemoryLoad, allowed_bytes, allowed_tokens, linear_parameters
+from harness.runner.memory import (
+    Footprint,
+    MemoryLoad,
+    allowed_bytes,
+    allowed_tokens,
+    linear_parameters,
+    physical_bytes,
+)
 from harness.runner.plan import plan, unique_cells
 from harness.runner.prompt_encoder import PromptEncoder
 from harness.runner.samples import Prompts
@@ -219,4 +225,4 @@ def _room(device: str) -> int:
     """Bytes that weights and rows may take together on this device."""
     if device.startswith("cuda"):
         return allowed_bytes(torch.device(device))
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return physical_bytes()

@@ -7,6 +7,7 @@ the results folder, from which the launcher counts in the end what is missing.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import os
@@ -14,9 +15,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from typing import IO, Any
 
 import torch
@@ -24,6 +26,7 @@ import torch
 from harness.console import say
 from harness.errors import UserError
 from harness.runner.job_spec import JobSpec, run_job
+from harness.runner.memory import ON_A_PROCESSOR_AT_MOST, SHARE_OF_FREE_MEMORY, physical_bytes
 from harness.runner.model_work import ModelWork
 from harness.runner.plan import RunResult
 from harness.runner.process import stoppable
@@ -33,10 +36,11 @@ from harness.store.store import Store
 
 LOOKS = 0.2  # seconds between looks at local workers
 PATIENCE = 60.0  # seconds that local workers have to end after they were asked to
+ABOUT_AS_FAST = 0.95  # of the most layers a second: a difference that the next measurement may not show
 Settings = Mapping[str, Any]  # of the group ``launcher``, checked (`harness.config.settings`)
 
 
-# ``launcher=local``: one process per GPU, or ``launcher.workers`` of them on processors.
+# ``launcher=local``: one process per GPU; on processors ``launcher.workers`` of them, or as many as compute most.
 
 
 @dataclass
@@ -52,7 +56,8 @@ def start_local(spec: JobSpec, settings: Settings) -> None:
     Raises KeyboardInterrupt for SIGINT and SIGTERM, after the workers have ended too.
     """
     gpus = _gpus() if spec.device != "cpu" else []
-    count, retries = settings["workers"] or max(1, len(gpus)), settings["retries"]
+    count = settings["workers"] or len(gpus) or fastest_number(spec, torch.get_num_threads())
+    retries = settings["retries"]
     file = spec.write()
     logs = spec.results_dir / "logs" / file.name.partition(".")[0]
     logs.mkdir(parents=True, exist_ok=True)
@@ -91,6 +96,52 @@ def _watch(workers: list[_LocalWorker], file: Path, environments: Sequence[Mappi
         if first.process.returncode == 1:
             raise RuntimeError(f"All workers have failed, see {first.log}: {lines[-1] if lines else 'it is empty'}")
         raise UserError(lines[-1] if lines else f"All workers have failed: see {first.log.parent}.")
+
+
+def fastest_number(spec: JobSpec, cores: int) -> int:
+    """How many workers compute most on a machine without GPUs, where they share the cores: a power of two.
+
+    Measured for some seconds, with layers of the shape of the sweep's largest model. Of numbers within
+    `ABOUT_AS_FAST` of the best the smallest, since each worker holds a model of its own. Not measured, and one: where
+    OMP_NUM_THREADS says how many threads a process has; in deterministic runs, since the number of threads decides the
+    last bits of a sum; and where memory or samples suffice for one only.
+    """
+    work = max(spec.work or (), key=lambda each: each.footprint.weights, default=None)
+    if work is None or spec.settings.deterministic or "OMP_NUM_THREADS" in os.environ:
+        return 1
+    samples = sum(len(each.jobs) for each in spec.work or ())
+    held = work.footprint.weights * work.footprint.itemsize + ON_A_PROCESSOR_AT_MOST
+    most = min(cores, samples, int(SHARE_OF_FREE_MEMORY * physical_bytes() / held))
+    numbers = [1 << power for power in range(most.bit_length())]
+    if len(numbers) < 2:
+        return 1
+    before, config = time.perf_counter(), work.model.config().get_text_config()
+    shape = (config.hidden_size, config.intermediate_size, work.model.dtype)
+    speeds = {number: _layers_a_second(number, cores // number, shape) for number in numbers}
+    shown = ", ".join(f"{number} × {cores // number} {speed:.0f}" for number, speed in speeds.items())
+    took = time.perf_counter() - before
+    say(f"Layers a second, by workers × threads: {shown} (measured in {took:.0f} seconds)")
+    return min(number for number in numbers if speeds[number] >= ABOUT_AS_FAST * max(speeds.values()))
+
+
+def _layers_a_second(workers: int, threads: int, shape: Iterable[object]) -> float:
+    """What so many processes compute beside one another, added up; 0 where one of them fails."""
+    command = [sys.executable, "-m", "harness.runner.layer_speed", *map(str, shape)]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    with contextlib.ExitStack() as running:
+        processes = [
+            running.enter_context(subprocess.Popen(command, env=environment, stdin=PIPE, stdout=PIPE, stderr=DEVNULL))
+            for _ in range(workers)
+        ]
+        pipes = [(each.stdin, each.stdout) for each in processes if each.stdin and each.stdout]
+        for _, answers in pipes:
+            answers.readline()  # it has loaded torch and is warm
+        for orders, _ in pipes:
+            orders.close()  # now all at once
+        try:
+            return sum([float(answers.readline()) for _, answers in pipes])
+        except ValueError:  # one has ended without a number
+            return 0.0
 
 
 def _environment(number: int, count: int, gpus: Sequence[str]) -> dict[str, str]:

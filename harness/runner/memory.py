@@ -10,6 +10,7 @@ masks, softmax rows of one tile, and logits. `scripts/bench` measures the peak a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -174,6 +175,11 @@ def allowed_bytes(device: torch.device) -> int:
         free, _ = torch.cuda.mem_get_info(device)
         return int(free * SHARE_OF_FREE_MEMORY)
     return ON_A_PROCESSOR_AT_MOST
+
+
+def physical_bytes() -> int:
+    """The memory of this machine beside its GPUs, used or not."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _widest(plan: Sequence[tuple[int, int]]) -> int:

@@ -67,6 +67,60 @@ def test_nothing_is_started_where_nothing_is_missing(model, tmp_path, monkeypatc
     assert launched(job_spec(model, tmp_path, samples=1), LOCAL).present == len(POLICIES)
 
 
+@pytest.fixture
+def speeds(monkeypatch):
+    """Speeds by number of workers, which stand for measured ones, and the threads that each number was tried with."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    measured: dict[int, float] = {}
+    threads: dict[int, int] = {}
+
+    def answer(workers, share, shape):
+        assert shape == (32, 32, "float32")  # of the model that is swept
+        threads[workers] = share
+        return measured[workers]
+
+    monkeypatch.setattr(launchers, "_layers_a_second", answer)
+    monkeypatch.setattr(launchers, "physical_bytes", lambda: 2**40)
+    return measured, threads
+
+
+@pytest.mark.parametrize(
+    ("measured", "fastest"),
+    [
+        ({1: 10.0, 2: 17.0, 4: 25.0, 8: 24.0}, 4),
+        ({1: 10.0, 2: 9.0, 4: 0.0, 8: 0.0}, 1),
+        ({1: 9.6, 2: 10, 4: 10, 8: 9}, 1),
+    ],
+)
+def test_there_are_as_many_local_workers_as_compute_most_and_no_more(model, tmp_path, speeds, measured, fastest):
+    speeds[0].update(measured)
+    assert launchers.fastest_number(planned(job_spec(model, tmp_path)), 8) == fastest
+    assert speeds[1] == {1: 8, 2: 4, 4: 2, 8: 1}
+
+
+def test_no_number_of_local_workers_is_tried_for_which_samples_or_memory_do_not_suffice(
+    model, tmp_path, speeds, monkeypatch
+):
+    speeds[0].update({1: 1.0, 2: 2.0, 4: 4.0, 8: 8.0})
+    assert launchers.fastest_number(planned(job_spec(model, tmp_path, samples=3)), 8) == 4  # 3 of each of two cells
+    monkeypatch.setattr(launchers, "physical_bytes", lambda: 10 * 2**30)  # 6 GiB may be used, 2 by each
+    assert launchers.fastest_number(planned(job_spec(model, tmp_path)), 8) == 2
+
+
+def test_the_number_of_local_workers_is_not_measured_where_threads_or_last_bits_are_asked_for(
+    model, tmp_path, speeds, monkeypatch
+):
+    assert launchers.fastest_number(planned(job_spec(model, tmp_path, deterministic=True)), 8) == 1
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    assert launchers.fastest_number(planned(job_spec(model, tmp_path)), 8) == 1
+    assert not speeds[1]
+
+
+def test_the_measurement_counts_what_all_its_processes_compute_and_nothing_where_one_fails():
+    assert launchers._layers_a_second(2, 1, (64, 96, "float32")) > 0
+    assert launchers._layers_a_second(1, 1, (64, 96, "no type")) == 0
+
+
 @pytest.mark.parametrize(("package", "settings"), [("submitit", SLURM), ("ray", RAY)])
 def test_a_launcher_without_its_package_says_what_to_install(model, tmp_path, monkeypatch, package, settings):
     monkeypatch.setitem(sys.modules, package, None)
