@@ -75,10 +75,15 @@ def policy_code(policy: Policy) -> source_code.Files:
 
 
 def part_description(part: Any) -> dict[str, Any]:
-    """A frozen dataclass as plain data, the classes of its parts included."""
-    fields = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
-    plain = {name: part_description(v) if dataclasses.is_dataclass(v) else v for name, v in fields.items()}
-    return {"class": type(part).__name__, **plain}
+    """A frozen dataclass as plain data, the classes of its parts included; a setting of 2.0 is that of 2."""
+    settings = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+    return {"class": type(part).__name__, **{name: _plain(value) for name, value in settings.items()}}
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return part_description(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _part_classes(part: Any) -> list[Callable[..., object]]:

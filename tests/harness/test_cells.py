@@ -50,6 +50,13 @@ def test_ways_to_write_a_budget_are_the_same_cell():
     assert cell("budget=0.25").id == cell("budget=25%").id
 
 
+def test_a_whole_number_is_the_same_setting_however_it_is_written():
+    whole, written_as_float = (cell("policy=snapkv", f"policy.protect.recent={number}") for number in ("16", "16.0"))
+    assert whole == written_as_float
+    assert whole.id == written_as_float.id
+    assert cell("policy=snapkv", "policy.protect.recent=0.5").id != cell("policy=snapkv", "policy.protect.recent=0").id
+
+
 def test_the_identity_is_plain_data_and_stable():
     assert cell().identity == cell().identity
     assert set(cell().identity) == {"format", "model", "policy", "budget", "prompt", "task", "code"}
