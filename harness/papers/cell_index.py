@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.report.rows import with_plain_texts
+from harness.report.rows import cluster_names, with_plain_texts
 
 
 class NoCellError(Exception):
@@ -84,7 +84,7 @@ class CellRows:
 
     @cached_property
     def clusters(self) -> pd.Series:
-        """The cluster of each sample: its document, since samples of one may be dependent, or the sample itself."""
+        """The cluster of each sample (`harness.report.rows.cluster_names`)."""
         ids = self.samples.index
         return pd.Series(cluster_names(ids, self.samples["document"]), ids, dtype=object)
 
@@ -191,12 +191,6 @@ class CellIndex:
         if not cells:
             raise NoCellError(f"{name} at budget={query.budget} {where}")
         return ([cell for cell in cells if cell.budget_of == query.budget_of] or cells)[-1]
-
-
-def cluster_names(samples: Iterable[object], documents: pd.Series) -> list[str]:
-    """The cluster of each sample: its document, or the sample itself where it has none."""
-    named = documents.fillna("").astype(str)
-    return [f"document {name}" if name else f"sample {sample}" for sample, name in zip(samples, named, strict=True)]
 
 
 def budget_proxies(wanted: Sequence[str], available: Sequence[str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from harness.analysis.statistics import Floats, expanded_tail, student_quantile
-from harness.papers.cell_index import cluster_names
+from harness.report.rows import cluster_names
 
 RESAMPLES = 2_000
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pandas as pd
 
@@ -53,14 +55,19 @@ def checked_rows(rows: pd.DataFrame) -> pd.DataFrame:
             f"{first['cell_id']}, {first['sample_id']}, {first['metric']}; "
             "counted twice they would narrow every interval."
         )
-    # A sample that names no document shares nothing with others.
-    named = out["document"] != ""
-    out["cluster"] = np.where(named, "document " + out["document"], "sample " + out["sample_id"])
+    out["cluster"] = cluster_names(out["sample_id"], out["document"])
     out["slots_requested"] = _numbers(out, "slots_requested").fillna(-1)
     out["dense"] = out["slots_requested"] < 0
     _mark_invalid(out, ~np.isfinite(_numbers(out, "value").to_numpy(float)), "the score is not a finite number")
     _mark_invalid(out, ~(_numbers(out, "weight").to_numpy(float) > 0), "the weight is not a positive number")
     return with_plain_texts(out)
+
+
+def cluster_names(samples: Iterable[object], documents: pd.Series) -> list[str]:
+    """The cluster of each sample: its document, since samples of one may be dependent, or, where none is named, the
+    sample itself."""
+    pairs = zip(samples, documents.fillna("").astype(str), strict=True)
+    return [f"document {document}" if document else f"sample {sample}" for sample, document in pairs]
 
 
 def with_plain_texts(rows: pd.DataFrame) -> pd.DataFrame:
