@@ -43,13 +43,15 @@ def composing_errors() -> Iterator[None]:
     try:
         yield
     except MissingConfigException as error:  # which is an OSError
-        raise UserError(_unknown_option(error)) from error
+        raise UserError(_unknown_option(error)) from None  # the sentence says it all; Hydra's text is forty lines
+    except HydraException as error:
+        raise UserError(_unreadable(error)) from None
     except (UserError, OSError):
         raise
-    except RecursionError as error:
+    except RecursionError:
         raise UserError(
             "A configuration file includes itself, or has an alias that does: check its defaults."
-        ) from error
+        ) from None
     except Exception as error:
         raise UserError(_unreadable(error)) from error
 

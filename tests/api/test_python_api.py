@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import traceback
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,6 +111,15 @@ def test_settings_and_whole_policies_of_ones_own_are_part_of_the_cell(tmp_path):
 def test_bad_input_is_one_sentence(asked, sentence, tmp_path):
     with pytest.raises(UserError, match=sentence):
         small(tmp_path, **asked)
+
+
+@pytest.mark.parametrize("asked", [{"policy": "keydif"}, {"limt": 3}, {"overrides": ["budget=1,2"]}])
+def test_a_notebook_shows_the_sentence_without_what_hydra_said_before_it(asked, tmp_path):
+    with pytest.raises(UserError) as raised:
+        small(tmp_path, **asked)
+    shown = "".join(traceback.format_exception(raised.value))
+    assert "site-packages/hydra" not in shown
+    assert shown.count("Traceback") == 1
 
 
 def test_what_cannot_run_is_told_and_the_others_run(tmp_path, capfd):
