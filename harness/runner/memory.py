@@ -31,11 +31,15 @@ ON_A_PROCESSOR_AT_MOST = 2 * 2**30  # bytes; wider runs are not faster there
 WORK_ON_A_PROCESSOR = 8e12
 
 
+def head_width(config: Any) -> int:
+    """D of a transformers text configuration: older ones do not say it."""
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+
+
 def linear_parameters(config: Any) -> int:
     """Parameters of the linear layers that every token passes, output layer left out."""
     heads, kv = config.num_attention_heads, getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // heads
-    attention = 2 * config.hidden_size * width * (heads + kv)
+    attention = 2 * config.hidden_size * head_width(config) * (heads + kv)
     return int(config.num_hidden_layers * (attention + 3 * config.hidden_size * config.intermediate_size))
 
 
@@ -60,7 +64,7 @@ class Footprint:
         itemsize = getattr(torch, dtype).itemsize
         queries = config.num_attention_heads
         heads = getattr(config, "num_key_value_heads", None) or queries
-        width = getattr(config, "head_dim", None) or config.hidden_size // queries
+        width = head_width(config)
         inner = 4 * config.hidden_size + 3 * config.intermediate_size + 3 * (queries + 2 * heads) * width
         return Footprint(
             slot=config.num_hidden_layers * heads * (2 * width * itemsize + 4),

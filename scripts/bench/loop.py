@@ -12,6 +12,8 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from harness.runner.memory import head_width
+
 
 @torch.inference_mode()
 def dense_pass(model: PreTrainedModel, tokens: Tensor) -> None:
@@ -23,9 +25,9 @@ def dense_pass(model: PreTrainedModel, tokens: Tensor) -> None:
 def dense_steps(model: PreTrainedModel, rows: int, length: int, steps: int) -> None:
     """Greedy steps of so many rows after prompts of ``length`` tokens, whose keys and values are zeros here."""
     config, cache = model.config, DynamicCache(config=model.config)
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    shape = (rows, config.num_key_value_heads, length, head_width(config))
     for index in range(config.num_hidden_layers):
-        held = torch.zeros(rows, config.num_key_value_heads, length, width, dtype=model.dtype, device=model.device)
+        held = torch.zeros(shape, dtype=model.dtype, device=model.device)
         cache.update(held, held, index)
     tokens = torch.ones(rows, 1, dtype=torch.long, device=model.device)
     for _ in range(steps):

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from transformers import PreTrainedModel
 
+from harness.runner.memory import head_width
+
 
 def products(model: PreTrainedModel, tokens: int, passes: int) -> Callable[[], None]:
     """All linear layers of the decoder on blocks of ``tokens`` tokens, ``passes`` times, and nothing else."""
@@ -30,9 +32,8 @@ def attention(model: PreTrainedModel, rows: int, block: int, slots: int, passes:
     config = model.config
     heads, group = config.num_key_value_heads, config.num_attention_heads // config.num_key_value_heads
     like = {"dtype": model.dtype, "device": model.device}
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    query = torch.randn(rows * heads, group * block, width, **like)
-    keys, values = (torch.randn(rows * heads, slots, width, **like) for _ in range(2))
+    query = torch.randn(rows * heads, group * block, head_width(config), **like)
+    keys, values = (torch.randn(rows * heads, slots, head_width(config), **like) for _ in range(2))
 
     @torch.inference_mode()
     def run() -> None:

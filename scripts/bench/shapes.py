@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from harness.config.model import ModelSpec
+from harness.runner.memory import head_width, linear_parameters
 
 
 @dataclass(frozen=True)
@@ -70,13 +71,8 @@ def build(name: str, dtype: torch.dtype, device: str) -> PreTrainedModel:
 
 def work_of(config: Any) -> Work:
     """A multiply-add counts two."""
-    queries, heads = config.num_attention_heads, config.num_key_value_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // queries
-    projections = (
-        config.hidden_size * width * (2 * queries + 2 * heads) + 3 * config.hidden_size * config.intermediate_size
-    )
     return Work(
-        linear=2 * projections * config.num_hidden_layers,
-        attention=4 * queries * width * config.num_hidden_layers,
+        linear=2 * linear_parameters(config),
+        attention=4 * config.num_attention_heads * head_width(config) * config.num_hidden_layers,
         head=2 * config.hidden_size * config.vocab_size,
     )
