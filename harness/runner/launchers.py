@@ -61,7 +61,7 @@ def start_local(spec: JobSpec, settings: Settings) -> None:
     file = spec.write()
     logs = spec.results_dir / "logs" / file.name.partition(".")[0]
     logs.mkdir(parents=True, exist_ok=True)
-    say(f"{count} workers; their output is in {logs}")
+    say(f"{count} worker{'s' * (count > 1)}; the output of each is in {logs}")
     environments = [_environment(number, count, gpus) for number in range(count)]
     workers = [_start_worker(number, file, logs, each) for number, each in enumerate(environments)]
     try:
