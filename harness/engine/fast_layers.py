@@ -5,7 +5,8 @@ attention and the next. Only parts without a state are compiled. All layers shar
 part and shape; attention, slots and evictions stay as they are.
 
 `pack_layers` stores the weights of linear layers in oneDNN's layout. torch leaves float32 products on x86 to MKL, which
-converts the weights in every call and does not use AVX-512 on AMD's processors.
+converts the weights in every call and does not use AVX-512 on AMD's processors; bfloat16 products go to oneDNN, which
+converts them in every call too.
 
 Results are the same up to the rounding of fused operations and the order of sums.
 """
@@ -76,8 +77,8 @@ class PackedLinear(nn.Module):
 def pack_layers(model: PreTrainedModel) -> int:
     """Pack the linear layers of a model's decoder layers in place, where that is possible. How many were packed.
 
-    That needs float32 weights on an x86 CPU, and a torch with MKL and oneDNN. The output head is not packed: it may
-    share its weights with the embedding.
+    That needs an x86 CPU, a torch with MKL and oneDNN, and weights in float32, or in bfloat16 where oneDNN computes
+    with that type. The output head is not packed: it may share its weights with the embedding.
     """
     if not _can_pack():
         return 0
@@ -95,15 +96,22 @@ def _can_pack() -> bool:
         and torch._C._has_mkldnn
         and hasattr(ops, "_reorder_linear_weight")
         and hasattr(ops, "_linear_pointwise")
+        and hasattr(ops, "_is_mkldnn_bf16_supported")
     )
 
 
+def _packable_types() -> set[torch.dtype]:
+    computes_in_bfloat16: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return {torch.float32, torch.bfloat16} if computes_in_bfloat16 else {torch.float32}
+
+
 def _packable_layers(model: PreTrainedModel) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
-    """Plain linear layers in float32 on the CPU, with the modules that hold them and their names there."""
+    """Plain linear layers of these types on the CPU, with the modules that hold them and their names there."""
+    types = _packable_types()
     for decoder_layer in getattr(model.get_decoder(), "layers", ()):
         for parent in decoder_layer.modules():
             for name, layer in list(parent.named_children()):
                 if type(layer) is not nn.Linear or hasattr(layer, "_hf_hook"):  # accelerate's, which moves weights
                     continue
-                if layer.weight.dtype == torch.float32 and layer.weight.device.type == "cpu":
+                if layer.weight.dtype in types and layer.weight.device.type == "cpu":
                     yield parent, name, layer

@@ -150,15 +150,18 @@ class Request:
         """Positions that the model needs for it: of the text, or of the prompt while it is repeated."""
         if self.policy.repeats is None:
             return self.total_tokens
-        longest = max(len(fed) for _, fed in self.repeat.passes(self.tokens, self.policy.repeats[0]))
+        longest = max(len(fed) for _, fed in self.pieces_repeated())
         return max(self.total_tokens, len(self.tokens) + longest)
+
+    def pieces_repeated(self) -> list[tuple[range, list[int]]]:
+        """Of a prompt that the model repeats for the policy: each piece's place in it, and what is fed for that."""
+        return [] if self.policy.repeats is None else list(self.repeat.passes(self.tokens, self.policy.repeats[0]))
 
     @property
     def tokens_reread(self) -> int:
         """Tokens that the model is fed for the policy alone, see `Ledger`; GemFilter's are counted where it filters."""
         if self.policy.repeats is not None:
-            pieces = self.repeat.passes(self.tokens, self.policy.repeats[0])
-            return len(self.tokens) + sum(len(fed) for _, fed in pieces)
+            return len(self.tokens) + sum(len(fed) for _, fed in self.pieces_repeated())
         return self.prompt_tokens if self.policy.hindsight else 0
 
     @property

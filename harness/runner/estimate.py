@@ -20,6 +20,7 @@ import torch
 from harness.config.budget import published_estimates, published_length
 from harness.config.model import DTYPES, ModelSpec
 from harness.engine.batch.prefix_sharing import plan_sharing, readers_of_prompts
+from harness.engine.decode.look_ahead import dense_runs, repeated_prompts
 from harness.engine.requests import Prompting, Request
 from harness.errors import UserError
 from harness.runner.memory import linear_parameters
@@ -32,6 +33,7 @@ LARGEST_TIMED = 2 * 2**30  # bytes of weights; loading more takes longer than a 
 class WorkEstimate:
     """Tokens to feed at most (generation may end earlier), each row by itself and with shared prompt work.
 
+    Both count what is fed for a policy alone: the oracle's dense runs and the prompts that KVzip repeats.
     ``passes``: forward passes of batches that the shared work takes, at most.
     """
 
@@ -58,7 +60,12 @@ def estimate_work(rows: Iterable[tuple[Request, Prompting]]) -> WorkEstimate:
 
 
 def _of_regime(rows: Sequence[Request], prompting: Prompting) -> WorkEstimate:
-    alone = WorkEstimate(len(rows), sum(row.prompt_tokens for row in rows), alone=sum(row.total_tokens for row in rows))
+    alone = WorkEstimate(
+        len(rows),
+        sum(row.prompt_tokens for row in rows),
+        alone=sum(row.total_tokens + _fed_ahead(row) for row in rows),
+    )
+    ahead = work_ahead(rows, prompting)
     readers = readers_of_prompts(rows)
     later = sum(rows[index].total_tokens - len(rows[index].tokens) for own in readers for index in own[1:])
     rows = [rows[own[0]] for own in readers]
@@ -75,7 +82,20 @@ def _of_regime(rows: Sequence[Request], prompting: Prompting) -> WorkEstimate:
         for branch in group.branches:
             fed += sum(rows[index].total_tokens - chunks[index][branch.after][1] for index in branch.rows)
             taken += max(passes[index] for index in branch.rows) - branch.after - 1
-    return alone + WorkEstimate(shared=fed + later, passes=taken)
+    return alone + ahead + WorkEstimate(shared=fed + later, passes=taken)
+
+
+def work_ahead(rows: Sequence[Request], prompting: Prompting) -> WorkEstimate:
+    """What `look_ahead` feeds: the oracle's dense runs, which are one batch, and repeated prompts, each alone."""
+    dense, repeated = dense_runs(rows, prompting), repeated_prompts(rows)
+    own = [len(row.chunks(prompting)) + row.total_tokens - len(row.tokens) for row in dense]
+    pieces = sum(1 + len(row.pieces_repeated()) for row in repeated)
+    return WorkEstimate(shared=sum(map(_fed_ahead, [*dense, *repeated])), passes=max(own, default=0) + pieces)
+
+
+def _fed_ahead(row: Request) -> int:
+    """Tokens of the dense run that the oracle looks ahead in, or of a prompt that is repeated."""
+    return row.total_tokens if row.policy.hindsight else row.tokens_reread
 
 
 @dataclass(frozen=True)

@@ -303,7 +303,7 @@ def launch(spec: JobSpec, settings: Settings, prompts: Prompts, progress: Progre
     present, requested = sum(plan.present for plan in plans), sum(plan.requested for plan in plans)
     if any(plan.jobs for plan in plans):
         work = tuple(ModelWork.of(plan, prompts, spec.settings) for plan in plans if plan.jobs)
-        with watch_progress(store, plans):
+        with watch_progress(store, plans, work):
             STARTERS[name](replace(spec, work=work), settings)
     now = sum(plan.count_present(store) for plan in plans)
     if now < requested:

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from harness.console import console, say
+from harness.runner.model_work import ModelWork
 from harness.runner.plan import Job, Plan
 from harness.runner.process import used_bytes
 from harness.store import cell_folders
@@ -67,6 +68,14 @@ class ProgressCount:
         self.through += self.underway
         self.underway = 0
 
+    def done_elsewhere(self, tokens: int) -> None:
+        """Other workers have stored rows of so many tokens. What they did before this one began says nothing about the
+        time that is left."""
+        if self.computing:
+            self.stored += self.cost * tokens
+        else:
+            self.planned -= self.cost * tokens
+
     @property
     def done(self) -> float:
         """Work of the plan that is stored or in the present batch."""
@@ -79,8 +88,7 @@ class ProgressCount:
 
     def time_left(self) -> str:
         """``about 12 min left``, from the mean speed since the first batch."""
-        seconds = (time.perf_counter() - self.since) * (1 - self.share) / max(1e-9, self.share)
-        return f"about {seconds / 60:,.0f} min left" if seconds > 60 else "less than a minute left"
+        return time_left(time.perf_counter() - self.since, self.share)
 
     def facts(self) -> str:
         """``3 cells · 40 samples · 1,234 tokens/s · 1.9 GiB``; the speed is the mean since the first batch."""
@@ -89,6 +97,12 @@ class ProgressCount:
             f"{_counted(len(self.cells), 'cell')} · {_counted(self.samples, 'sample')} · {speed:,.0f} tokens/s · "
             f"{used_bytes() / 2**30:.1f} GiB"
         )
+
+
+def time_left(seconds: float, share: float) -> str:
+    """``about 12 min left``, where this share of the work took so many seconds."""
+    left = seconds * (1 - share) / max(1e-9, share)
+    return f"about {left / 60:,.0f} min left" if left > 60 else "less than a minute left"
 
 
 def _counted(number: int, what: str) -> str:
@@ -179,6 +193,11 @@ class Progress:
         self.count.add_tokens(tokens)
         self._show()
 
+    def done_elsewhere(self, tokens: int) -> None:
+        """Other workers have stored rows of so many tokens."""
+        self.count.done_elsewhere(tokens)
+        self._show()
+
     def finished(self, jobs: Sequence[Job]) -> None:
         """The rows of these jobs are in the store."""
         self.count.finish_batch(jobs)
@@ -215,18 +234,24 @@ SHARE = 0.05  # of the time that looking may take: a folder of thousands of cell
 
 @dataclass(frozen=True)
 class SweepStatus:
-    """``workers``: those that hold a batch now."""
+    """``workers``: those that hold a batch now. ``work_done``: of what was missing, in the unit of `StoreProgress`."""
 
     cells_done: int
     samples_done: int
     workers: int
+    work_done: float = 0.0
 
 
 class StoreProgress:
-    """How many of the samples that plans have found missing are in the store by now."""
+    """How many of the samples that plans have found missing are in the store by now.
 
-    def __init__(self, store: Store, plans: Sequence[Plan]) -> None:
+    ``work``: of the same plans. It is measured in tokens times the bytes of the model's weights.
+    """
+
+    def __init__(self, store: Store, plans: Sequence[Plan], work: Sequence[ModelWork] = ()) -> None:
         self.store = store
+        self.cost = {job.key: job.load.tokens * each.footprint.weights for each in work for job in each.jobs}
+        self.work = float(sum(self.cost.values()))
         self.missing = {
             cell: set(samples) - store.finished(cell) for plan in plans for cell, samples in plan.samples.items()
         }
@@ -244,13 +269,17 @@ class StoreProgress:
             if folder.is_dir():
                 workers |= {lease.worker for lease in cell_folders.leases_of_cell(folder) if lease.alive()}
         left = [len(samples) for samples in self.missing.values()]
-        return SweepStatus(left.count(0), self.samples - sum(left), len(workers))
+        open_work = sum(
+            self.cost.get((cell, sample), 0) for cell, samples in self.missing.items() for sample in samples
+        )
+        return SweepStatus(left.count(0), self.samples - sum(left), len(workers), self.work - open_work)
 
 
 @contextmanager
-def watch_progress(store: Store, plans: Sequence[Plan]) -> Iterator[None]:
-    """A bar over the samples of all plans while the block runs; without a terminal lines as those of `Progress`."""
-    underway = StoreProgress(store, plans)
+def watch_progress(store: Store, plans: Sequence[Plan], work: Sequence[ModelWork]) -> Iterator[None]:
+    """A bar over the work of all plans while the block runs; without a terminal lines as those of `Progress`."""
+    underway = StoreProgress(store, plans, work)
+    started = time.monotonic()
     over = threading.Event()
     bar = Bar(
         TextColumn("{task.description}"),
@@ -262,7 +291,7 @@ def watch_progress(store: Store, plans: Sequence[Plan]) -> Iterator[None]:
         disable=not console.is_terminal,
     )
     next_line = time.monotonic() + FIRST_LINE
-    task = bar.add_task("waiting for workers", total=underway.samples, completed=sum(plan.present for plan in plans))
+    task = bar.add_task("waiting for workers", total=underway.work)
 
     def watch() -> None:
         took = 0.0
@@ -276,10 +305,12 @@ def watch_progress(store: Store, plans: Sequence[Plan]) -> Iterator[None]:
             return 0.0  # nobody would see what the folder says
         with suppress(OSError):  # a folder that does not answer now may do so at the next look
             now = underway.look()
-            bar.update(task, completed=now.samples_done, description=status_text(now, underway))
+            bar.update(task, completed=now.work_done, description=status_text(now, underway))
             if bar.disable:
                 next_line = began + PAUSE
-                say(escape(status_text(now, underway)))
+                share = now.work_done / underway.work
+                left = f" · {time_left(began - started, share)}" if 0 < share < 1 else ""
+                say(escape(status_text(now, underway) + left))
         return time.monotonic() - began
 
     watcher = threading.Thread(target=watch, name="watcher", daemon=True)

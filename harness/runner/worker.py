@@ -96,7 +96,7 @@ class Worker:
         self.work, self.builder, self.store, self.device = work, builder, store, device
         self.progress, self.settings = progress, settings
         self.stored = 0  # samples, by this worker
-        self.done: set[str] = set()  # names of the items that this worker has computed
+        self.done: set[str] = set()  # names of the items that this worker has computed or found computed
 
     def compute(self) -> int:
         """Work until all workers together have stored every sample; how many this one has stored."""
@@ -138,7 +138,13 @@ class Worker:
         return [self.builder.build(jobs[place] for place in wave) for wave in waves]
 
     def _is_finished(self, item: WorkItem) -> bool:
-        return item.name in self.done or not self._missing(job.key for job in item.jobs)
+        if item.name in self.done:
+            return True
+        if self._missing(job.key for job in item.jobs):
+            return False
+        self.done.add(item.name)
+        self.progress.done_elsewhere(sum(job.load.tokens for job in item.jobs))
+        return True
 
     def _missing(self, keys: Iterable[Key]) -> set[Key]:
         listed = set(keys)

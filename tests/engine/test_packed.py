@@ -12,12 +12,21 @@ from harness.engine.engine import Engine
 from harness.engine.fast_layers import PackedLinear, pack_layers
 from harness.engine.requests import Prompting, Request
 
+needs_bfloat16 = pytest.mark.skipif(
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN does not compute in bfloat16 on this processor"
+)
+
 
 @pytest.fixture(autouse=True)
 def packing():
     """Skip where torch has no MKL or no oneDNN, as on CPUs other than x86."""
     if not pack_layers(tiny_model("llama")):
         pytest.skip("this torch packs nothing")
+
+
+def perplexity(model, rows):
+    """(rows, tokens) nats."""
+    return torch.tensor([out.nll for out in Engine(model).perplexity(rows, Prompting("blocked", 8))])
 
 
 def linears(model, kind):
@@ -34,6 +43,31 @@ def test_a_packed_layer_multiplies_as_a_plain_one(shape, bias):
         wanted, made = plain(x), PackedLinear(plain)(x)
     assert made.shape == wanted.shape
     torch.testing.assert_close(made, wanted, rtol=1e-5, atol=1e-5)  # sums of 48 products of size 1 in another order
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (0, 5), (2, 128)])
+def test_a_packed_layer_multiplies_bfloat16_as_a_plain_one(shape, bias):
+    """Products of 8 bits are exact in float32, where both add them; what differs is rounded to 8 bits: 1 in 2⁸."""
+    torch.manual_seed(0)
+    plain = Linear(48, 33, bias=bias).bfloat16()
+    x = torch.randn(*shape, 96).bfloat16()[..., ::2]
+    with torch.inference_mode():
+        wanted, made = plain.float()(x.float()), PackedLinear(plain.bfloat16())(x)
+    assert (made.shape, made.dtype) == (wanted.shape, torch.bfloat16)
+    torch.testing.assert_close(made.float(), wanted, rtol=2**-8, atol=1e-5)
+
+
+@needs_bfloat16
+def test_packed_layers_in_bfloat16_read_as_plain_ones_do():
+    """The nats per token of a prompt in blocks, under an eviction that no rounding can change."""
+    model = tiny_model("llama", torch.bfloat16)
+    rows = [Request(prompt(24), policy(name), 12) for name in ("window", "sink")]
+    plain = perplexity(model, rows)
+    assert pack_layers(model) == 7 * model.config.num_hidden_layers
+    # A logit of about 1 in bfloat16 is off by 2⁻⁹ at each of some dozen roundings on its way.
+    torch.testing.assert_close(perplexity(model, rows), plain, rtol=0, atol=0.03)
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
@@ -58,10 +92,16 @@ def test_weights_are_held_once_and_head_and_embedding_stay():
 
 
 def test_other_numbers_and_layers_that_accelerate_moves_stay_as_they_are():
-    assert pack_layers(tiny_model("llama", torch.bfloat16)) == 0
+    assert pack_layers(tiny_model("llama", torch.float16)) == 0
     moved = tiny_model("llama")
     linears(moved, Linear)[0]._hf_hook = object()  # where accelerate keeps its own
     assert pack_layers(moved) == 7 * moved.config.num_hidden_layers - 1
+
+
+def test_bfloat16_is_packed_only_where_the_processor_computes_with_it():
+    packed = pack_layers(tiny_model("llama", torch.bfloat16))
+    supported = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    assert packed == (7 * tiny_model("llama").config.num_hidden_layers if supported else 0)
 
 
 def test_a_torch_without_the_operations_packs_nothing(monkeypatch):

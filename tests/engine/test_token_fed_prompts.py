@@ -37,9 +37,11 @@ def token_by_token(monkeypatch):
 @pytest.mark.parametrize("name", NAMED)
 def test_same_tokens_and_same_ledger(kind, name, token_by_token):
     """policies.md 3.14, T-31."""
-    # Unequal lengths, so that padding takes part; one prompt fits its budget and evicts nothing.
+    # Unequal lengths, so that padding takes part; one prompt fits its budget and evicts nothing. Rows of one length and
+    # budget are simulated together, others apart.
     model = tiny_model(kind)
-    rows = [Request(prompt(length, length), NAMED[name], 14, 6) for length in (40, 33, 12)]
+    sizes = ((40, 14, 1), (33, 14, 2), (40, 14, 3), (12, 14, 4), (40, 9, 5))  # prompt, budget, seed
+    rows = [Request(prompt(length, seed), NAMED[name], budget, 6) for length, budget, seed in sizes]
     assert len(rows[0].chunks(TOKEN_FED)) == 1
     at_once = Engine(model).generate(rows, TOKEN_FED)
     token_by_token()

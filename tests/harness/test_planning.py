@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from composed import composed
 
@@ -9,12 +11,18 @@ from harness.cli.plan import planned, show
 from harness.cli.run import sweep
 from harness.config.model import ModelSpec
 from harness.config.model_files import BUNDLED
-from harness.engine.requests import Prompting, Request
+from harness.engine.batch.evict import slots_enabled
+from harness.engine.engine import Engine
+from harness.engine.requests import Prompting, RepeatPrompt, Request
 from harness.errors import UserError
-from harness.runner.estimate import Pace, WorkEstimate, estimate_work, parameters, published_lengths
+from harness.runner.estimate import Pace, WorkEstimate, estimate_work, parameters, published_lengths, work_ahead
 from harness.store.loading import load_rows
 from policies import build
 
+ORACLE = build({"name": "oracle", "scorer": "oracle", "hindsight": True})
+ONCE = {"prompt": "after_prompt", "decode": "never"}
+REPEATING = build({"name": "kvzip", "scorer": {"name": "kvzip", "chunk": 40}, "schedule": ONCE})
+ASKED = RepeatPrompt(first=(5, 6, 7), later=(8, 9), answer=(10,))
 SMALL = ("task=niah", "task.lengths=[256]", "task.depths=[50]", "task.repeats=2", "block_size=32", "limit=2")
 
 
@@ -48,6 +56,38 @@ def test_questions_about_one_context_read_and_compress_it_once():
     found = estimate_work((row, Prompting("blocked", 20, "context")) for row in rows)
     assert (found.rows, found.prompt, found.alone) == (2, 211, 221)
     assert found.shared == 100 + (3 + 5) + (8 + 5)
+
+
+@pytest.mark.parametrize("prompting", [Prompting("one_shot"), Prompting("blocked", 20)])
+@pytest.mark.parametrize("name", ["oracle", "kvzip"])
+def test_what_is_fed_ahead_of_a_policy_is_counted_once_for_all_its_budgets(name, prompting):
+    """Of the oracle's dense run and KVzip's repetition, against what the model is fed."""
+    policy = ORACLE if name == "oracle" else REPEATING
+    rows = [Request(list(range(100)), policy, budget, 5, repeat=ASKED) for budget in (20, 40)]
+    model, fed = ModelSpec("testbed", "bundled/testbed").load("cpu"), []
+    model.get_input_embeddings().register_forward_hook(lambda _, inputs, __: fed.append(inputs[0].numel()))
+    with slots_enabled(model):
+        Engine(model).look_ahead(rows, prompting)
+
+    ahead = work_ahead(rows, prompting)
+    # A plan counts the last token that is generated, which is not fed.
+    last = 1 if name == "oracle" else 0
+    assert (ahead.shared, ahead.passes) == (sum(fed) + last, len(fed) + last)
+    sinks = [replace(row, policy=build({"name": "sink", "scorer": "recency"})) for row in rows]
+    assert work_ahead(sinks, prompting) == WorkEstimate()
+    alone = [estimate_work((row, prompting) for row in each).alone for each in (rows, sinks)]
+    assert alone[0] - alone[1] == 2 * ahead.shared
+
+
+def test_a_sweeps_work_holds_what_is_fed_ahead():
+    """Those of five samples are one batch: five blocks and five new tokens."""
+    whole = Prompting("blocked", 20)
+    rows = [Request(list(range(start, start + 100)), ORACLE, 40, 5) for start in range(5)]
+    found, plain = (
+        estimate_work((replace(row, policy=replace(ORACLE, hindsight=ahead)), whole) for row in rows)
+        for ahead in (True, False)
+    )
+    assert (found.shared - plain.shared, found.passes - plain.passes) == (5 * 105, 5 + 5)
 
 
 def test_time_is_that_of_passes_and_tokens_at_the_pace_that_was_measured():

@@ -158,6 +158,18 @@ def test_the_time_left_follows_from_the_mean_speed(monkeypatch):
     assert count.time_left() == "less than a minute left"
 
 
+def test_what_other_workers_do_shortens_the_time_that_is_left(monkeypatch):
+    """Two workers that share 1,000 tokens alike are done in half the time of one."""
+    count = terminal.ProgressCount(1200)
+    count.done_elsewhere(200)  # before this worker began: no measure of the speed
+    count.start_batch()
+    monkeypatch.setattr(terminal.time, "perf_counter", lambda: count.since + 600)
+    count.add_tokens(250)
+    assert count.time_left() == "about 30 min left"
+    count.done_elsewhere(250)
+    assert count.time_left() == "about 10 min left"
+
+
 def summary(label: str) -> pd.DataFrame:
     line = {
         "model": "testbed", "task": "niah", "metric": "string_match", "prompt": "blocked", "label": label,

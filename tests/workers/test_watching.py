@@ -6,6 +6,7 @@ import io
 import re
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from harness_stores import row
@@ -115,6 +116,25 @@ def test_without_a_terminal_a_line_says_how_far_the_workers_are(started, screen,
 
     assert started(start).computed == EVERYTHING
     assert f"2 of 2 cells · {EVERYTHING} of {EVERYTHING} samples · 0 at work" in shown.getvalue()
+
+
+def test_the_lines_say_how_much_time_is_left_by_the_tokens_that_are_done(started, screen, monkeypatch):
+    """One of two cells, whose prompts are equally long, in 95 seconds: as much is left."""
+    shown = screen(interactive=False)
+    monkeypatch.setattr(progress, "FIRST_LINE", 0.0)
+    monkeypatch.setattr(progress, "PAUSE", 0.0)
+
+    def start(what, settings):
+        clock = time.monotonic
+        monkeypatch.setattr(progress.time, "monotonic", lambda: clock() + 95)
+        stored_by_workers(replace(what, cells=what.cells[:1]), settings)
+        wait_until(lambda: f"{SAMPLES} of {EVERYTHING} samples" in shown.getvalue())
+        stored_by_workers(what, settings)
+
+    assert started(start).computed == EVERYTHING
+    text = shown.getvalue()
+    assert f"1 of 2 cells · {SAMPLES} of {EVERYTHING} samples · 0 at work · about 2 min left" in text
+    assert "left" not in text[text.rindex("2 of 2 cells") :]
 
 
 def test_before_the_first_line_is_due_a_shell_without_a_terminal_is_silent_and_reads_nothing(

@@ -10,9 +10,9 @@ computes attention and then evicts, in one of two ways:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -30,6 +30,8 @@ from harness.engine.requests import EngineError
 from policies import CacheView
 
 NAME = "kvreplica_slots"  # a name without a mask function: transformers then builds no mask for it
+
+QUERIES_AT_ONCE = 1 << 19  # of simulated evictions: HashEvict's codes of so many take 64 MiB while they are made
 
 Preselected = dict[int, Tensor]  # by group: (r, H, fill + m) bool, what stays, chosen before attention
 
@@ -121,16 +123,28 @@ def _hide_from_eviction_step(work: LayerPass, group: Group) -> tuple[LayerPass, 
     """
     length = work.batch.feed.width
     hidden = work.positions.new_zeros(*work.positions.shape[:2], length, length, dtype=torch.bool)
-    survivors = work.positions[group.rows] >= 0
+    survives = work.positions >= 0
+    for width, rows in _alike(work, group):
+        text = slice(length - width, None)
+        evicted_at = group.policy.eviction_steps(work.prompt_view(group, rows, text))
+        step = torch.arange(width, device=evicted_at.device)
+        index = torch.tensor(rows, device=evicted_at.device)
+        hidden[index, :, text, text] = step[:, None] >= evicted_at[:, :, None, :]
+        survives[index, :, text] = evicted_at > step[-1]
+    return work.hiding(hidden), survives[group.rows]
+
+
+def _alike(work: LayerPass, group: Group) -> Iterator[tuple[int, list[int]]]:
+    """Tokens of a prompt, and rows of the group that have as many and the same budget, as many as may be shown at once.
+
+    The steps of their evictions are simulated together: one row's are a few hundred operations on a few numbers each.
+    """
+    rows_of: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row, budget in enumerate(group.budgets, start=group.rows.start):
-        text = slice(work.batch.feed.width - work.batch.feed.widths[row], None)
-        evicted_at = group.policy.eviction_steps(
-            work.prompt_view(replace(group, rows=slice(row, row + 1), budgets=(budget,)), text)
-        )[0]
-        step = torch.arange(evicted_at.shape[-1], device=evicted_at.device)
-        hidden[row, :, text, text] = step[:, None] >= evicted_at[:, None, :]
-        survivors[row - group.rows.start, :, text] = evicted_at > step[-1]
-    return work.hiding(hidden), survivors
+        rows_of[work.batch.feed.widths[row], budget].append(row)
+    for (width, _), rows in rows_of.items():
+        at_once = max(1, QUERIES_AT_ONCE // (width * work.query.shape[1]))
+        yield from ((width, rows[start : start + at_once]) for start in range(0, len(rows), at_once))
 
 
 def evict(work: LayerPass, preselected: Preselected) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import log
@@ -84,7 +84,7 @@ class LayerPass:
             rows_of_pass=(rows.start, rows.stop),
         )
 
-    def _queries(self, part: tuple[slice, ...]) -> Tensor:
+    def _queries(self, part: tuple[slice | Tensor, ...]) -> Tensor:
         return self.query[part]
 
     def view(self, group: Group, state: dict[str, Tensor]) -> CacheView:
@@ -101,18 +101,23 @@ class LayerPass:
             arriving=self.layer.chunk_keys[rows],
         )
 
-    def prompt_view(self, group: Group, text: slice) -> CacheView:
-        """One row's whole prompt without its padding, before attention. The cache is still empty."""
+    def prompt_view(self, group: Group, rows: Sequence[int], text: slice) -> CacheView:
+        """Whole prompts without padding, before attention, of rows of the group whose prompts are equally long.
+
+        The cache is still empty.
+        """
+        within = [row - group.rows.start for row in rows]
+        index = torch.tensor(rows, device=self.keys.device)
         whole = self.view(group, {})
-        keys, positions = whole.keys[:, :, text], whole.positions[..., text]
-        query_positions = self.batch.feed.positions[group.rows, text]
+        keys, positions = self.keys[index, :, text], self.positions[index, :, text]
+        query_positions = self.batch.feed.positions[index, text]
         return replace(
             whole,
             keys=keys,
-            values=whole.values[:, :, text],
+            values=self.values[index, :, text],
             positions=positions,
             attention=AttentionStatistics(
-                fetch=partial(self._queries, (group.rows, slice(None), text)),
+                fetch=partial(self._queries, (index, slice(None), text)),
                 keys=keys,
                 positions=positions,
                 mask=AttentionMask(query_positions >= 0, positions[:, :1, :0] >= 0),
@@ -120,7 +125,14 @@ class LayerPass:
                 scaling=self.scaling,
                 softcap=self.softcap,
             ),
-            arriving=whole.arriving[:, :, text],
+            arriving=self.layer.chunk_keys[index, :, text],
+            counts=tuple(whole.counts[row] for row in within),
+            lengths=tuple(whole.lengths[row] for row in within),
+            budgets=tuple(whole.budgets[row] for row in within),
+            prompt_lengths=tuple(whole.prompt_lengths[row] for row in within),
+            token_ids=whole.token_ids[within],
+            kept_before=whole.kept_before[within],
+            seen_now=None,
         )
 
     def view_before(self, group: Group, state: dict[str, Tensor]) -> CacheView:

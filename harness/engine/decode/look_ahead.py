@@ -145,7 +145,7 @@ class FutureOfParts:
 def look_ahead(engine: Engine, rows: Sequence[Request], prompting: Prompting) -> DenseFutures:
     """Read and decode every prompt of an oracle row densely, in the same chunks, and record it; repeat others."""
     repetitions = repeated(engine.model, rows)
-    oracles = {_prompt(row, prompting): row for row in rows if row.policy.hindsight}
+    oracles = {_prompt(row, prompting): row for row in dense_runs(rows, prompting)}
     if not oracles:
         return DenseFutures(repetitions=repetitions)
     recorder = Recorder()
@@ -166,6 +166,11 @@ def look_ahead(engine: Engine, rows: Sequence[Request], prompting: Prompting) ->
     number = {prompt: index for index, prompt in enumerate(oracles)}
     seen = list(zip(*recorder.lengths, strict=True))
     return DenseFutures(number, recorder.future(), seen, prompting, repetitions)
+
+
+def dense_runs(rows: Sequence[Request], prompting: Prompting) -> list[Request]:
+    """The oracle's rows, one of each prompt: what is read and decoded densely before the others."""
+    return list({_prompt(row, prompting): row for row in rows if row.policy.hindsight}.values())
 
 
 def _prompt(row: Request, prompting: Prompting) -> Hashable:
@@ -218,8 +223,12 @@ class Repetition:
 @torch.inference_mode()
 def repeated(model: PreTrainedModel, rows: Sequence[Request]) -> Mapping[Hashable, Tensor]:
     """By `repetition_key`, the scores (L, H, T) of each prompt whose policy reads them."""
-    asked = {repetition_key(row): row for row in rows if row.policy.repeats is not None}
-    return {key: _repeated(model, row) for key, row in asked.items()}
+    return {repetition_key(row): _repeated(model, row) for row in repeated_prompts(rows)}
+
+
+def repeated_prompts(rows: Sequence[Request]) -> list[Request]:
+    """Of the rows whose policy reads a repetition, one of each prompt."""
+    return list({repetition_key(row): row for row in rows if row.policy.repeats is not None}.values())
 
 
 def repetition_key(row: Request) -> Hashable:
@@ -229,12 +238,12 @@ def repetition_key(row: Request) -> Hashable:
 
 def _repeated(model: PreTrainedModel, row: Request) -> Tensor:
     assert row.policy.repeats is not None
-    chunk, sinks = row.policy.repeats
+    _, sinks = row.policy.repeats
     found, cache = Repetition(len(row.tokens), sinks), DynamicCache()
     decoder = model.get_decoder()
     with _noting(model, found):
         decoder(input_ids=_fed(row.tokens, model), past_key_values=cache, use_cache=True)
-        for found.piece, tokens in row.repeat.passes(row.tokens, chunk):
+        for found.piece, tokens in row.pieces_repeated():
             places = torch.arange(found.context, found.context + len(tokens), device=model.device)
             decoder(input_ids=_fed(tokens, model), position_ids=places[None], past_key_values=cache, use_cache=True)
             cache.crop(-len(tokens))
