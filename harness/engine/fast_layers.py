@@ -96,12 +96,12 @@ def _can_pack() -> bool:
         and torch._C._has_mkldnn
         and hasattr(ops, "_reorder_linear_weight")
         and hasattr(ops, "_linear_pointwise")
-        and hasattr(ops, "_is_mkldnn_bf16_supported")
     )
 
 
 def _packable_types() -> set[torch.dtype]:
-    computes_in_bfloat16: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    ops = torch.ops.mkldnn
+    computes_in_bfloat16 = hasattr(ops, "_is_mkldnn_bf16_supported") and ops._is_mkldnn_bf16_supported()
     return {torch.float32, torch.bfloat16} if computes_in_bfloat16 else {torch.float32}
 
 

@@ -148,9 +148,7 @@ class Request:
     @property
     def positions(self) -> int:
         """Positions that the model needs for it: of the text, or of the prompt while it is repeated."""
-        if self.policy.repeats is None:
-            return self.total_tokens
-        longest = max(len(fed) for _, fed in self.pieces_repeated())
+        longest = max((len(fed) for _, fed in self.pieces_repeated()), default=0)
         return max(self.total_tokens, len(self.tokens) + longest)
 
     def pieces_repeated(self) -> list[tuple[range, list[int]]]:

@@ -145,17 +145,17 @@ class FutureOfParts:
 def look_ahead(engine: Engine, rows: Sequence[Request], prompting: Prompting) -> DenseFutures:
     """Read and decode every prompt of an oracle row densely, in the same chunks, and record it; repeat others."""
     repetitions = repeated(engine.model, rows)
-    oracles = {_prompt(row, prompting): row for row in dense_runs(rows, prompting)}
+    oracles = dense_runs(rows, prompting)
     if not oracles:
         return DenseFutures(repetitions=repetitions)
     recorder = Recorder()
-    dense = [replace(row, policy=replace(DENSE, rope=row.policy.rope), budget=0) for row in oracles.values()]
+    dense = [replace(row, policy=replace(DENSE, rope=row.policy.rope), budget=0) for row in oracles]
     batch = Batch(
         dense,
         prompting,
         engine.config.num_hidden_layers,
         engine.model.device,
-        [row.chunks(prompting) for row in oracles.values()],
+        [row.chunks(prompting) for row in oracles],
     )
     batch.watchers = (recorder,)
     collector = NextLogits.of(len(dense))
@@ -163,7 +163,7 @@ def look_ahead(engine: Engine, rows: Sequence[Request], prompting: Prompting) ->
     logits = engine.read_questions(batch, collector.logits)
     for _ in engine.decode_batch(batch, range(len(dense)), logits).run(lambda tokens: None):
         pass
-    number = {prompt: index for index, prompt in enumerate(oracles)}
+    number = {_prompt(row, prompting): index for index, row in enumerate(oracles)}
     seen = list(zip(*recorder.lengths, strict=True))
     return DenseFutures(number, recorder.future(), seen, prompting, repetitions)
 
