@@ -134,7 +134,9 @@ class Engine:
                 for indices, batch, logits in self._read_once(wave, prompting, observe):
                     logits = self.read_questions(batch, logits, observe)
                     decoding = self.decode_batch(batch, [start + index for index in indices], logits)
-                    outcomes |= dict(batching.add(decoding, is_last=stop == len(rows)))
+                    outcomes |= dict(batching.add(decoding))
+                if stop < len(rows):
+                    outcomes |= dict(batching.make_room())
             outcomes |= dict(batching.drain())
         return [each.with_both_passes(outcomes[index]) for index, each in enumerate(filtered)]
 

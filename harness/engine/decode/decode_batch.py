@@ -144,15 +144,24 @@ class DecodeBatch:
         """Rows that are not finished."""
         return [row for row, token in enumerate(self.next_tokens) if token is not None]
 
-    def run(self, observe: Callable[[int], None], until: int = 0) -> Iterator[tuple[int, RequestOutput]]:
-        """Decode until at most ``until`` rows are active: the caller's indices and the outcomes of finished rows."""
-        while len(self.active) > until:
-            if 2 * len(self.active) <= len(self.next_tokens) and not self.batch.watchers:
-                yield from self.pop_finished()
-            logits = self.engine.step(self.batch, [[] if token is None else [token] for token in self.next_tokens])
-            observe(sum(self.batch.feed.widths))
-            self.next_tokens = _next_tokens(self.samplers, logits[:, -1], [token is None for token in self.next_tokens])
+    @property
+    def slots(self) -> int:
+        """Slots that the active rows need at most."""
+        return sum(self.batch.rows[row].capacity for row in self.active)
+
+    def run(self, observe: Callable[[int], None]) -> Iterator[tuple[int, RequestOutput]]:
+        """Decode until every row is finished: the caller's indices and the outcomes."""
+        while self.active:
+            yield from self.advance(observe)
         yield from self.pop_finished()
+
+    def advance(self, observe: Callable[[int], None]) -> Iterator[tuple[int, RequestOutput]]:
+        """One pass. Finished rows leave before it once they are half of the batch: their indices and outcomes."""
+        if 2 * len(self.active) <= len(self.next_tokens) and not self.batch.watchers:
+            yield from self.pop_finished()
+        logits = self.engine.step(self.batch, [[] if token is None else [token] for token in self.next_tokens])
+        observe(sum(self.batch.feed.widths))
+        self.next_tokens = _next_tokens(self.samplers, logits[:, -1], [token is None for token in self.next_tokens])
 
     def pop_finished(self) -> Iterator[tuple[int, RequestOutput]]:
         """Remove the finished rows: the caller's indices and their outcomes."""
@@ -168,13 +177,18 @@ class DecodeBatch:
         self.samplers = [self.samplers[row] for row in active]
         self.next_tokens = [self.next_tokens[row] for row in active]
 
-    def merged_with(self, others: DecodeBatch) -> DecodeBatch:
-        """All rows of both, whose batches must have had equal `merge_key`s."""
-        batch, order = merge_batches(*((each.batch, range(len(each.next_tokens))) for each in (self, others)))
-        indices, samplers = self.indices + others.indices, self.samplers + others.samplers
-        next_tokens = self.next_tokens + others.next_tokens
+    @staticmethod
+    def merged(parts: Sequence[DecodeBatch]) -> DecodeBatch:
+        """All rows of these, whose batches have equal `merge_key`s."""
+        if len(parts) == 1:
+            return parts[0]
+        batch, order = merge_batches(*((each.batch, range(len(each.next_tokens))) for each in parts))
+        indices, samplers, next_tokens = (
+            [value for each in parts for value in getattr(each, name)]
+            for name in ("indices", "samplers", "next_tokens")
+        )
         return DecodeBatch(
-            self.engine, batch, [indices[row] for row in order], [samplers[row] for row in order],
+            parts[0].engine, batch, [indices[row] for row in order], [samplers[row] for row in order],
             [next_tokens[row] for row in order],
         )  # fmt: skip
 
@@ -182,36 +196,49 @@ class DecodeBatch:
 class ContinuousBatching:
     """Rows come in waves and decode together: rows of a later wave take the places of finished ones.
 
-    A wave begins to decode once no more rows than it has are still active of those before it, so that two waves at most
-    are held at one time.
+    Rows wait until their whole wave has been read. Then whatever has most rows decodes, until those that still wait
+    need no more slots than this wave brought: the next one finds its place, and two waves at most are held at one time.
+    A pass costs nearly the same for few rows as for many, so the smallest batches wait longest, for rows to join them.
     """
 
     def __init__(self, observe: Callable[[int], None]) -> None:
         self.observe = observe
-        # By `merge_key`: rows that wait for the next wave, at most as many as the last wave brought.
-        self._waiting: dict[Hashable, DecodeBatch] = {}
+        self._waiting: dict[Hashable, list[DecodeBatch]] = {}  # by `merge_key`; merged once they decode
+        self._brought = 0  # slots, by the wave that is being read
 
-    def add(self, wave: DecodeBatch, is_last: bool) -> Iterator[tuple[int, RequestOutput]]:
-        """Decode a wave's rows together with those that wait: the caller's indices and outcomes of all that finish.
+    def add(self, part: DecodeBatch) -> Iterator[tuple[int, RequestOutput]]:
+        """Rows of the wave whose prompts are read: the caller's indices and outcomes of those that need no step.
 
-        Rows of the last wave run to their end, those of others until the next wave fits beside them.
+        Watched rows decode at once and by themselves.
         """
-        rows = len(wave.next_tokens)
-        yield from wave.pop_finished()
-        if not wave.next_tokens:
-            return
-        key = merge_key(wave.batch)  # as the wave came: the rows that remain later may need fewer slots
-        waiting = self._waiting.pop(key, None)
-        merged = wave if waiting is None else waiting.merged_with(wave)
-        yield from merged.run(self.observe, 0 if is_last else rows)
-        if merged.next_tokens:
-            self._waiting[key] = merged
+        yield from part.run(self.observe) if part.batch.watchers else part.pop_finished()
+        if part.next_tokens:
+            self._brought += part.slots
+            self._waiting.setdefault(merge_key(part.batch), []).append(part)
+
+    def make_room(self) -> Iterator[tuple[int, RequestOutput]]:
+        """After a wave: decode until another one fits. Indices and outcomes of all rows that finish."""
+        while sum(part.slots for parts in self._waiting.values() for part in parts) > self._brought:
+            yield from self._advance()
+        for parts in self._waiting.values():
+            for part in parts:
+                yield from part.pop_finished()
+        self._brought = 0
 
     def drain(self) -> Iterator[tuple[int, RequestOutput]]:
-        """After the last wave: run the rows that still wait to their end."""
-        for waiting in self._waiting.values():
-            yield from waiting.run(self.observe)
-        self._waiting.clear()
+        """After the last wave: decode all rows to their end."""
+        while self._waiting:
+            yield from self._advance()
+
+    def _advance(self) -> Iterator[tuple[int, RequestOutput]]:
+        """One pass of the most rows that can decode together."""
+        key, parts = max(self._waiting.items(), key=lambda item: sum(len(part.active) for part in item[1]))
+        decoding = DecodeBatch.merged(parts)
+        self._waiting[key] = [decoding]
+        yield from decoding.advance(self.observe)
+        if not decoding.active:
+            yield from decoding.pop_finished()
+            del self._waiting[key]
 
 
 def _next_tokens(

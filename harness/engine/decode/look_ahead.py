@@ -59,12 +59,14 @@ class Recorder:
         self.lengths: list[list[int]] = []  # per pass: tokens that each row has read
 
     def attended(self, work: LayerPass) -> None:
-        """Record what the tokens receive in one layer of one pass."""
-        received = work.attention_of(slice(0, len(work.batch.rows))).received("all")
+        """Record what the tokens receive in one layer of one pass; zeros in the first, which is no row's future."""
         length = work.batch.fed.shape[1]
-        position = torch.where(work.positions >= 0, work.positions, length).long()
-        by_token = received.new_zeros(*received.shape[:2], length + 1)
-        self.passes[work.index].append(by_token.scatter_(-1, position, received)[..., :-1])
+        rows, heads = work.positions.shape[:2]
+        by_token = torch.zeros(rows, heads, length + 1, device=work.positions.device)
+        if self.lengths:
+            received = work.attention_of(slice(0, rows)).received("all")
+            by_token.scatter_(-1, torch.where(work.positions >= 0, work.positions, length).long(), received)
+        self.passes[work.index].append(by_token[..., :-1])
 
     def evicted(self, work: LayerPass) -> None:
         """Nothing is evicted in a dense run."""
@@ -75,13 +77,13 @@ class Recorder:
 
     def future(self) -> Tensor:
         """(passes, R, L, H, T + new): what each token receives in all passes after this one. Empties the record."""
-        found: Tensor | None = None
-        for place, layer in enumerate(layers := sorted(self.passes)):
-            passes = torch.stack(self.passes.pop(layer))  # (passes, R, H, T + new)
-            if found is None:
-                found = passes.new_empty(*passes.shape[:2], len(layers), *passes.shape[2:])
-            found[:, :, place] = passes.sum(0) - passes.cumsum(0)
-        assert found is not None
+        layers = sorted(self.passes)
+        rows, heads, length = self.passes[layers[0]][0].shape
+        found = self.passes[layers[0]][0].new_zeros(len(self.lengths), rows, len(layers), heads, length)
+        for place, layer in enumerate(layers):
+            passes = self.passes.pop(layer)
+            for number in range(len(passes) - 1, 0, -1):
+                torch.add(found[number, :, place], passes[number], out=found[number - 1, :, place])
         return found
 
 
