@@ -111,3 +111,12 @@ def test_places_are_taken_at_once_and_two_waves_are_held_at_most(model, monkeypa
     assert max(widths) == 8
     assert each_alone == 4 * 19
     assert len(widths) < 30  # the long rows of all waves decode side by side
+
+
+def test_what_has_most_rows_decodes_and_the_few_wait_for_company(model, monkeypatch):
+    """A row with positions inside the cache cannot join the others. One comes with each wave; all decode at last."""
+    few = [Request(prompt(48, 30 + n), policy("window/buzz"), 40, 14) for n in range(4)]
+    rows = [row for own in few for row in (*(Request(prompt(48, n), policy("keydiff"), 40, 2) for n in range(6)), own)]
+    widths = passes(model, monkeypatch, rows, [7, 7, 7, 7])
+    assert widths.count(4) == 13  # of 14 tokens each, the first of which follows from the prompt itself
+    assert len(widths) <= 13 + 4
