@@ -183,10 +183,9 @@ class DecodeBatch:
         if len(parts) == 1:
             return parts[0]
         batch, order = merge_batches(*((each.batch, range(len(each.next_tokens))) for each in parts))
-        indices, samplers, next_tokens = (
-            [value for each in parts for value in getattr(each, name)]
-            for name in ("indices", "samplers", "next_tokens")
-        )
+        indices = [index for each in parts for index in each.indices]
+        samplers = [sampler for each in parts for sampler in each.samplers]
+        next_tokens = [token for each in parts for token in each.next_tokens]
         return DecodeBatch(
             parts[0].engine, batch, [indices[row] for row in order], [samplers[row] for row in order],
             [next_tokens[row] for row in order],

@@ -83,7 +83,7 @@ class Recorder:
         for place, layer in enumerate(layers):
             passes = self.passes.pop(layer)
             for number in range(len(passes) - 1, 0, -1):
-                torch.add(found[number, :, place], passes[number], out=found[number - 1, :, place])
+                found[number - 1, :, place] = found[number, :, place] + passes[number]
         return found
 
 
