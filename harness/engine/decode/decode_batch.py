@@ -197,12 +197,12 @@ class ContinuousBatching:
 
     Rows wait until their whole wave has been read. Then whatever has most rows decodes, until those that still wait
     need no more slots than this wave brought: the next one finds its place, and two waves at most are held at one time.
-    A pass costs nearly the same for few rows as for many, so the smallest batches wait longest, for rows to join them.
+    A row costs less, the more decode beside it, so the smallest batches wait longest, for rows to join them.
     """
 
     def __init__(self, observe: Callable[[int], None]) -> None:
         self.observe = observe
-        self._waiting: dict[Hashable, list[DecodeBatch]] = {}  # by `merge_key`; merged once they decode
+        self._waiting: dict[Hashable, list[DecodeBatch]] = {}  # by `merge_key` as they came; merged once they decode
         self._brought = 0  # slots, by the wave that is being read
 
     def add(self, part: DecodeBatch) -> Iterator[tuple[int, RequestOutput]]:
@@ -210,9 +210,9 @@ class ContinuousBatching:
 
         Watched rows decode at once and by themselves.
         """
+        self._brought += sum(row.capacity for row in part.batch.rows)
         yield from part.run(self.observe) if part.batch.watchers else part.pop_finished()
         if part.next_tokens:
-            self._brought += part.slots
             self._waiting.setdefault(merge_key(part.batch), []).append(part)
 
     def make_room(self) -> Iterator[tuple[int, RequestOutput]]:
