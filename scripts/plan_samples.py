@@ -8,13 +8,20 @@ With ``--pilot`` conf/pilot.csv is made first, from the rows of finished sweeps 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
+import pandas as pd
+
+import tasks
 from harness import load_rows
+from harness.config.compose import compose_config
 from harness.config.experiments import CONF
+from harness.config.model import ModelSpec
 from harness.console import say
-from harness.papers.claim_pilot import pilot_of, pooled, stored_pilot, write_pilot
-from harness.papers.sample_plan import FEWEST, MINUTES, PROCESSES, SEED, SamplePlan, sample_plan
+from harness.errors import UserError
+from harness.papers.claim_pilot import FIXED_PLACES, pilot_of, pooled, stored_pilot, write_pilot
+from harness.papers.sample_plan import FEWEST, MINUTES, PROCESSES, SEED, UNREAD, SamplePlan, sample_plan
 
 FILE = CONF / "samples" / "mini.yaml"
 HEAD = """\
@@ -41,6 +48,23 @@ def text(plan: SamplePlan, processes: int) -> str:
     return HEAD.format(minutes=spent, processes=processes, expected=plan.expected) + "\n".join([*lines, ""])
 
 
+def check_unread(pilot: pd.DataFrame, seed: int) -> None:
+    """Raises `UserError` where a pilot has read what the sweep would test: the same seed, or the same novels."""
+    if seed in set(pilot["seed"]):
+        raise UserError(f"The pilot has samples of seed {seed}, with which the sweep is planned: choose another SEED.")
+    fixed = pilot[pilot["task"].isin(FIXED_PLACES)].drop_duplicates("sample_id")
+    if fixed.empty:
+        return
+    settings = json.loads(fixed["config"].iloc[-1])["task"]
+    task = tasks.build(settings["name"], length=settings["length"], windows=settings["windows"], seed=seed)
+    first = task.samples(ModelSpec.parse(compose_config([])["model"]).tokenizer())[:UNREAD]
+    if read := {sample.id for sample in first} & set(fixed["sample_id"]):
+        raise UserError(
+            f"The pilot has read {len(read)} of the {UNREAD} windows of novels with which seed {seed} begins: choose a "
+            "SEED that begins with another quarter of them."
+        )
+
+
 def main() -> None:
     """Plan, write, and say what was written."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -49,7 +73,12 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=PROCESSES, help="that it runs with")
     given = parser.parse_args()
     if given.pilot:
-        write_pilot(pilot_of(pooled([load_rows(each) for each in given.pilot])))
+        rows = pooled([load_rows(each) for each in given.pilot])
+        try:
+            check_unread(rows, SEED)
+        except UserError as error:
+            raise SystemExit(str(error)) from None
+        write_pilot(pilot_of(rows))
         stored_pilot.cache_clear()
     plan = sample_plan(given.minutes, given.processes)
     FILE.write_text(text(plan, given.processes))

@@ -45,6 +45,8 @@ class LongBench(Task):
     ``max_length`` is open in the papers (tasks.md 2.3): 31500 in SnapKV's and AdaKV's code, 3500, 7500 and 15500 for
     models with shorter contexts; None cuts only what the model has no positions for. ``chat`` None is the official
     choice; True and False are there because published Qwen2.5 numbers look as if they had been made with the other one.
+    ``max_new_tokens`` None is the official number too; fewer make a summary affordable, and its scores no longer
+    LongBench's.
 
     Source: THUDM/LongBench 2e00731f (pred.py, eval.py, metrics.py). Deviation: rows keep the file's order, which has
     no effect, and those of LongBench-E alternate between its buckets, so that ``limit`` sees all lengths.
@@ -59,6 +61,7 @@ class LongBench(Task):
     data: str = "auto"  # where the rows lie, see `tasks.data.tables`
     max_length: int | None = None  # tokens
     chat: bool | None = None
+    max_new_tokens: int | None = None
 
     def __post_init__(self) -> None:
         if self.extended not in (True, False):
@@ -68,6 +71,8 @@ class LongBench(Task):
         subset(self.subset, self.extended)
         if self.max_length is not None:
             whole("longbench.max_length", self.max_length, 2)
+        if self.max_new_tokens is not None:
+            whole("longbench.max_new_tokens", self.max_new_tokens, 1)
 
     @property
     def label(self) -> str:
@@ -111,7 +116,7 @@ class LongBench(Task):
             prompt=kind.prompt.format(context=row["context"], input=row["input"]),
             question=question_of(kind.prompt, "context", input=row["input"]),
             references=tuple(row["answers"]),
-            max_new_tokens=kind.max_new_tokens,
+            max_new_tokens=self.max_new_tokens or kind.max_new_tokens,
             min_new_tokens=int(kind.stop_at_newline),
             stop_tokens=("\n",) * kind.stop_at_newline,
             chat=kind.chat if self.chat is None else self.chat,

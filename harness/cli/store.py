@@ -19,6 +19,7 @@ from harness.store.export import FORMATS, export
 from harness.store.loading import load_rows, pack
 from harness.store.maintenance import AXES, STATES, counts, statuses
 from harness.store.store import Store
+from policies import nearest
 
 SHOWN = 5  # examples of a state that needs attention
 
@@ -95,6 +96,10 @@ def _pack(store: Store, options: argparse.Namespace) -> int:
     if options.beside:
         others = load_rows(options.beside)
         rows = pd.concat([rows, others[~others["cell_id"].isin(rows["cell_id"])]], ignore_index=True)
+    for task in options.without_texts:
+        if task not in set(rows["task"]):
+            raise UserError(f"There are no rows of a task '{task}'. {nearest(task, set(rows['task']))}")
+        rows.loc[rows["task"] == task, ["prediction", "reference"]] = ""
     print(pack(rows, Path(options.to) if options.to else options.results_dir))
     return 0
 
@@ -148,6 +153,13 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     packing = add("pack", _pack, "write all rows as one file that load_rows and reports read, without runs/")
     packing.add_argument("--to", help="folder for rows.parquet (default: the results dir)")
     packing.add_argument("--beside", help="another results folder whose cells are packed too, where they are not here")
+    packing.add_argument(
+        "--without-texts",
+        nargs="+",
+        default=[],
+        metavar="TASK",
+        help="tasks (longbench/multi_news) whose answers and references are left out: texts not yours to publish",
+    )
     verified = add("verify", _verify, "test checksums, schema and duplicates of every part")
     verified.add_argument("--repair", action="store_true", help="put damaged files aside")
     add("rebuild", _rebuild, "make the manifest anew from the parts")

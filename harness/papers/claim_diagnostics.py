@@ -197,6 +197,6 @@ QUANTITIES: Mapping[str, DiagnosticQuantity] = {
         "hashevict", "Figure 7", ALIKE, partial(_means, columns={"correlation": "norm_correlation"})
     ),
     "later_half": DiagnosticQuantity(
-        "kvec", "Figure 2", FigureDiagnostics(("kept",), full=20, mini=20, of_dense=True), _later_half
+        "kvec", "Figure 2", FigureDiagnostics(("kept",), full=40, mini=40, of_dense=True), _later_half
     ),
 }

@@ -6,7 +6,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -18,27 +18,27 @@ from scripts.bench.clock import seconds
 from scripts.bench.contenders import prompt
 from scripts.efficiency.cases import CostCase, Counting, Scale, prompts, scoring, steps
 from scripts.efficiency.counting import operations_of
-from scripts.efficiency.timing import policy_of, timed
+from scripts.efficiency.timing import in_turn, policy_of, timed
 
 Line = dict[str, Any]
-Case = TypeVar("Case")
 BLOCKS = 8  # whose time is measured at once
 STEPS = 16
 
 
 def timed_lines(engine: Engine, cases: Sequence[CostCase], repeats: int) -> list[Line]:
     """Seconds of prompts and of generation, and the bytes that the cache held."""
-    timed(engine, replace(cases[0], tokens=64, new=(4,)), seed=0)  # threads and caches
+    timed(engine, [replace(cases[0], tokens=64, new=(4,))], seed=0)  # threads and caches
     found: dict[tuple[CostCase, str, int], list[float]] = defaultdict(list)
     for number in range(repeats):
-        for case in in_turn(cases, number):
-            timing = timed(engine, case, seed=number)
-            found[case, "prefill_seconds", 0].append(timing.prefill)
-            for new, taken in timing.decode.items():
-                found[case, "decode_seconds", new].append(taken)
-            ledger = timing.ledger
-            for name in ("kv_bytes", "state_bytes", "slots_kept_max", "slots_peak"):
-                found[case, name, max(case.new)].append(getattr(ledger, name))
+        for compared in in_turn(_compared(cases), number):
+            group = in_turn(compared, number)
+            for case, timing in zip(group, timed(engine, group, seed=number), strict=True):
+                found[case, "prefill_seconds", 0].append(timing.prefill)
+                for new, taken in timing.decode.items():
+                    found[case, "decode_seconds", new].append(taken)
+                ledger = timing.ledger
+                for name in ("kv_bytes", "state_bytes", "slots_kept_max", "slots_peak"):
+                    found[case, name, max(case.new)].append(getattr(ledger, name))
     return [
         {
             "item": case.item, "policy": case.label, "prompt": case.regime,
@@ -49,13 +49,12 @@ def timed_lines(engine: Engine, cases: Sequence[CostCase], repeats: int) -> list
     ]  # fmt: skip
 
 
-def in_turn(cases: Sequence[Case], number: int) -> Sequence[Case]:
-    """The order of round ``number``: every second one backwards, so that no case always runs after another.
-
-    Cases that are compared stand side by side in the list, and so do their times: whatever else the machine does slows
-    both, and their ratio within a round less than either.
-    """
-    return cases[::-1] if number % 2 else cases
+def _compared(cases: Sequence[CostCase]) -> list[list[CostCase]]:
+    """Cases of one item and size, whose times are set beside each other."""
+    groups: dict[tuple[object, ...], list[CostCase]] = {}
+    for case in cases:
+        groups.setdefault((case.item, case.tokens, case.new, case.reads), []).append(case)
+    return list(groups.values())
 
 
 def counted_lines(engine: Engine, scale: Scale, repeats: int) -> list[Line]:

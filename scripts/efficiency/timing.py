@@ -1,11 +1,17 @@
-"""One case, timed: the prompt up to its first new token, then a token a step with nothing that could stop early."""
+"""Cases that are compared, timed together: each prompt up to its first new token, then a token of each in turn.
+
+Nothing can stop early. What else the machine does slows it for a second or two, and a step takes milliseconds: steps in
+turn are slowed alike, and their ratio is of the cases.
+"""
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeVar
 
 import torch
 
@@ -20,6 +26,8 @@ from harness.engine.requests import Ledger, Prompting, Request
 from policies import Policy
 from scripts.bench.contenders import prompt
 from scripts.efficiency.cases import CostCase
+
+Case = TypeVar("Case")
 
 
 @dataclass(frozen=True)
@@ -39,31 +47,65 @@ def policy_of(name: str, setting: str = "", overrides: tuple[str, ...] = ()) -> 
     return policy_from(config["policy"], ModelSpec.parse(config["model"]), [])
 
 
-def timed(engine: Engine, case: CostCase, seed: int) -> Timing:
-    """Run it once. ``seed``: of the random tokens; a new prompt each time, so that nothing is found warm."""
-    tokens = prompt(case.tokens, engine.config.vocab_size, seed)
-    longest = max(case.new)
-    asked = Request(tokens, policy_of(case.policy, case.setting, case.overrides), case.budget, longest + 1)
-    now = _clock(engine.model.device)
+def timed(engine: Engine, cases: Sequence[CostCase], seed: int) -> list[Timing]:
+    """Run each once. ``seed``: of their random tokens; a new prompt each time, so that nothing is found warm.
+
+    All cases generate the same number of tokens and read their prompts equally often, of which the mean counts. Every
+    second turn is taken backwards, so that no case always comes after another.
+    """
+    reads: dict[CostCase, list[float]] = {case: [] for case in cases}
     with torch.inference_mode():
-        begun = now()
-        (filtered,) = filter_prompts(engine.model, [asked])
+        for turn in range(cases[0].reads):
+            runs = [TimedRun(engine, case, seed) for case in in_turn(cases, turn)]
+            for run in runs:
+                reads[run.case].append(run.prefill)
+        with slots_enabled(engine.model):
+            for turn in range(max(cases[0].new)):
+                for run in in_turn(runs, turn):
+                    run.step()
+        timings = {run.case: run.timing(statistics.fmean(reads[run.case])) for run in runs}
+    return [timings[case] for case in cases]
+
+
+def in_turn(cases: Sequence[Case], number: int) -> Sequence[Case]:
+    """The order of turn ``number``: every second one backwards.
+
+    Cases that are compared stand side by side in the list, and so do their times: whatever else the machine does slows
+    both, and their ratio less than either.
+    """
+    return cases[::-1] if number % 2 else cases
+
+
+class TimedRun:
+    """One case whose prompt has been read, ready for its steps."""
+
+    def __init__(self, engine: Engine, case: CostCase, seed: int) -> None:
+        self.engine, self.case, self.now = engine, case, _clock(engine.model.device)
+        tokens = prompt(case.tokens, engine.config.vocab_size, seed)
+        policy = policy_of(case.policy, case.setting, case.overrides)
+        begun = self.now()
+        (filtered,) = filter_prompts(engine.model, [Request(tokens, policy, case.budget, max(case.new) + 1)])
         with slots_enabled(engine.model):
             rows, prompting = [filtered.row], Prompting(case.regime, case.block)
             futures = engine.look_ahead(rows, prompting)  # KVzip repeats the prompt, which is a part of its price
-            batch = engine.new_batch(rows, prompting)
-            futures.attach_to(batch)
+            self.batch = engine.new_batch(rows, prompting)
+            futures.attach_to(self.batch)
             collector = NextLogits.of(1)
-            engine.read_prompts(batch, collector)
-            token = int(collector.logits.argmax(-1))
-            read = now()
-            marks: dict[int, float] = {}
-            for step in range(1, longest + 1):
-                token = int(engine.step(batch, [[token]])[:, -1].argmax(-1))
-                if step in case.new:
-                    marks[step] = now() - read
-        (ledger,) = engine.ledgers(batch)
-    return Timing(read - begun, marks, ledger)
+            engine.read_prompts(self.batch, collector)
+            self.token = int(collector.logits.argmax(-1))
+        self.prefill = self.now() - begun
+        self.steps: list[float] = []
+
+    def step(self) -> None:
+        """One new token."""
+        begun = self.now()
+        self.token = int(self.engine.step(self.batch, [[self.token]])[:, -1].argmax(-1))
+        self.steps.append(self.now() - begun)
+
+    def timing(self, prefill: float) -> Timing:
+        """What its steps have taken so far, beside the seconds of its prompt."""
+        (ledger,) = self.engine.ledgers(self.batch)
+        return Timing(prefill, {new: sum(self.steps[:new]) for new in self.case.new}, ledger)
 
 
 def _clock(device: torch.device) -> Callable[[], float]:

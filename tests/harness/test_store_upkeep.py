@@ -170,6 +170,22 @@ def test_rows_of_another_folder_are_packed_beside_and_give_way_where_both_have_a
     assert both.loc[a, "git"] == "abc"
 
 
+def test_texts_that_are_not_ones_own_to_publish_stay_out_of_a_packed_file(tmp_path, capsys):
+    store, (qasper, news) = opened(tmp_path, description(task="qasper"), description("tova", task="news"), wanted=1)
+    for cell in (qasper, news):
+        store.append(cell, [row("1", prediction="a summary", reference="theirs")])
+    words = ["pack", f"results_dir={tmp_path}", "--to", str(tmp_path / "packed"), "--without-texts"]
+    assert main([*words, "news"]) == 0
+    kept, packed = (load_rows(place).set_index("cell_id") for place in (tmp_path, tmp_path / "packed"))
+    texts = ["prediction", "reference"]
+    assert kept.loc[news, texts].tolist() == ["a summary", "theirs"]
+    assert (packed.loc[news, texts] == "").all()
+    assert packed.loc[qasper, texts].equals(kept.loc[qasper, texts])
+    assert packed.loc[news, "value"] == kept.loc[news, "value"]
+    assert main([*words, "new"]) == 2
+    assert "There are no rows of a task 'new'. Did you mean news?" in capsys.readouterr().err
+
+
 def test_export_says_where_there_is_nothing(tmp_path, capsys):
     opened(tmp_path, description())
     assert main(["export", f"results_dir={tmp_path}"]) == 2

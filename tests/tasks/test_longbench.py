@@ -118,6 +118,12 @@ def test_only_the_context_cuts_and_the_chat_choice_is_official_unless_said_other
     (sample,) = fixture_samples("lcc", words)
     assert (sample.longest, sample.chat) == (WHOLE_CONTEXT, False)
     assert fixture_samples("lcc", words, chat=True)[0].chat
+
+
+def test_a_shorter_answer_changes_nothing_else(words):
+    official, shorter = fixture_samples("multi_news", words), fixture_samples("multi_news", words, max_new_tokens=128)
+    assert {sample.max_new_tokens for sample in official} == {512}
+    assert [dataclasses.replace(sample, max_new_tokens=128) for sample in official] == shorter
     assert not fixture_samples("qasper", words, chat=False)[0].chat
 
 
@@ -218,6 +224,7 @@ def test_code_may_be_in_any_programming_language(language, tmp_path, words):
         ({"chat": "yes"}, r"longbench\.chat must be null, true or false; got 'yes'"),
         ({"max_length": 1}, r"longbench\.max_length must be a whole number of 2 or more; got 1"),
         ({"max_length": "all"}, r"longbench\.max_length must be a whole number"),
+        ({"max_new_tokens": 0}, r"longbench\.max_new_tokens must be a whole number of 1 or more; got 0"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_a_sentence(settings, sentence):

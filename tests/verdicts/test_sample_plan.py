@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pandas as pd
@@ -12,11 +13,15 @@ from made_up_rows import rows_of
 from scipy.stats import norm
 
 from harness.config.experiments import planned_samples
+from harness.config.model import ModelSpec
+from harness.errors import UserError
 from harness.papers.claim_ledger import claims
 from harness.papers.claim_pilot import ClaimPilot, pilot_of, pooled, stored_pilot
 from harness.papers.published import PAPERS
 from harness.papers.sample_plan import FEWEST, MINUTES, MOST, SEED, UNREAD, SamplePlan, sample_plan
 from harness.papers.sweep_cost import SweepCost, experiment_points
+from scripts.plan_samples import check_unread
+from tasks import build
 
 ALPHA = 0.05 / 20
 LESS = 20.0  # minutes of a second plan; the fewest samples of every cell take 9 of them
@@ -94,6 +99,17 @@ def test_windows_that_several_sweeps_have_read_count_once_and_nothing_is_bought_
     reading = [count for group, count in plans[MINUTES].bought if "book_perplexity/short" in group.cells.tasks]
     assert reading
     assert max(reading) <= UNREAD
+
+
+@pytest.mark.parametrize(("seed", "refused"), [(0, "samples of seed 0"), (4, "60 of the 60 windows"), (5, "")])
+def test_a_plan_tests_nothing_that_its_pilot_has_read(seed, refused):
+    """Seeds 0 and 4 begin with the same quarter of the novels' windows, seed 5 with the next."""
+    task = build("book_perplexity", length=512, windows=240, seed=0)
+    read = [sample.id for sample in task.samples(ModelSpec.parse({"path": "bundled/testbed"}).tokenizer())[:60]]
+    config = json.dumps({"task": {"name": task.name, "length": task.length, "windows": task.windows, "seed": 0}})
+    pilot = pd.DataFrame({"task": task.name, "seed": 0, "sample_id": read, "config": config})
+    with pytest.raises(UserError, match=refused) if refused else nullcontext():
+        check_unread(pilot, seed)
 
 
 def test_the_stored_pilot_has_every_claim_that_is_a_comparison():
