@@ -10,8 +10,9 @@ A row is one quantity of one case, and holds every measurement of it:
 - ``prompt``, ``block_size``, ``prompt_tokens``, ``budget_slots``, ``budget`` (``30%``, or empty): the case.
 - ``quantity``, ``new_tokens``: ``prefill_seconds`` (0 new tokens: up to the first new one), ``decode_seconds`` (from
   there until ``new_tokens`` more; K-VEC Table 9 has four lengths), ``kv_bytes``, ``state_bytes``, ...
-- ``rounds``: a list of floats, one measurement a round, in the order of the rounds. In a round every case runs once, so
-  that element i of two cases of a run was measured minutes apart at most and their ratio is a paired one: `by_round`.
+- ``rounds``: a list of floats, one measurement a round, in the order of the rounds. In a round every case runs once;
+  cases of one item and size generate in turn, a token each (files before 2026-11-28: one after another), so that the
+  ratio of element i of two cases is a paired one: `by_round`.
 - ``value``, ``low``, ``high``, ``repeats``: median, smallest, largest and number of ``rounds``. Counts (operations) are
   the same each time and are taken once.
 """

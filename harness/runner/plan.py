@@ -38,7 +38,8 @@ class JobLoad:
     """What decides the batch of a job, as plain numbers: batches are made of them before any job is built.
 
     ``batch_key``: jobs with the same key can go into the engine together, prompts of similar length that are fed in the
-    same way. ``passes``: forward passes that its longest row takes at most. ``tokens``: to feed at most.
+    same way: what reads a prompt at once would ride along, empty, while another row reads token by token.
+    ``passes``: forward passes that its longest row takes at most. ``tokens``: to feed at most.
     ``may_decode_long``: whether some row may take more passes after its prompt than in it, so that its length is not
     known before it ends.
     """
@@ -74,7 +75,7 @@ class Job:
         similar = len(longest.tokens) // (prompting.block_size if prompting.has_blocks else SIMILAR_LENGTH)
         chunks = len(longest.chunks(prompting))
         return JobLoad(
-            batch_key=str((self.cell.task.mode, prompting, similar)),
+            batch_key=str((self.cell.task.mode, prompting, similar, chunks > 1)),
             passes=max(len(row.chunks(prompting)) + row.max_new_tokens for row in self.rows),
             tokens=sum(row.total_tokens for row in self.rows),
             may_decode_long=self.cell.task.mode == "generate" and longest.max_new_tokens > chunks,

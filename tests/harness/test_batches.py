@@ -54,6 +54,19 @@ def test_samples_stay_whole_and_memory_bounds_the_batch(tmp_path):
     assert [len(batch) for batch in work.batches(0)] == [1] * 6  # a single row is always tried
 
 
+def test_what_reads_its_prompt_at_once_does_not_ride_along_token_by_token(tmp_path):
+    """HashEvict's evictions and dense are known before a token-fed prompt is read; random ones go a token at a time."""
+    asked = [
+        Cell.parse(
+            OmegaConf.to_container(composed(*TASK, "prompt=token_fed", f"policy={name}", "budget=64"), resolve=True)
+        )
+        for name in ("dense", "random", "hashevict/paper")
+    ]
+    work = plan(asked[0].model, asked, Store(tmp_path / "runs"), Prompts())
+    policies = [{job.row.policy.name for job in batch} for batch in work.batches(2**40)]
+    assert sorted(policies, key=len) == [{"random"}, {"dense", "hashevict/paper"}]
+
+
 @pytest.mark.parametrize("new_tokens", [2, 12])
 def test_a_batch_on_a_processor_has_so_much_work_and_whole_samples(new_tokens, tmp_path):
     """Whether or not its rows come in waves. One sample stays together even where it has more."""
