@@ -50,11 +50,18 @@ def timed_lines(engine: Engine, cases: Sequence[CostCase], repeats: int) -> list
 
 
 def _compared(cases: Sequence[CostCase]) -> list[list[CostCase]]:
-    """Cases of one item and size, whose times are set beside each other."""
-    groups: dict[tuple[object, ...], list[CostCase]] = {}
+    """Neighbours of one item and size, whose times are set beside each other; a case that runs again begins anew."""
+    groups: list[list[CostCase]] = []
     for case in cases:
-        groups.setdefault((case.item, case.tokens, case.new, case.reads), []).append(case)
-    return list(groups.values())
+        last = groups[-1] if groups else []
+        if (
+            not last
+            or case in last
+            or (case.item, case.tokens, case.new) != (last[0].item, last[0].tokens, last[0].new)
+        ):
+            groups.append(last := [])
+        last.append(case)
+    return groups
 
 
 def counted_lines(engine: Engine, scale: Scale, repeats: int) -> list[Line]:

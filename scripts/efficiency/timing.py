@@ -6,7 +6,6 @@ turn are slowed alike, and their ratio is of the cases.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -50,21 +49,16 @@ def policy_of(name: str, setting: str = "", overrides: tuple[str, ...] = ()) -> 
 def timed(engine: Engine, cases: Sequence[CostCase], seed: int) -> list[Timing]:
     """Run each once. ``seed``: of their random tokens; a new prompt each time, so that nothing is found warm.
 
-    All cases generate the same number of tokens and read their prompts equally often, of which the mean counts. Every
-    second turn is taken backwards, so that no case always comes after another.
+    All cases generate the same number of tokens. Every second turn is taken backwards, so that no case always comes
+    after another.
     """
-    reads: dict[CostCase, list[float]] = {case: [] for case in cases}
     with torch.inference_mode():
-        for turn in range(cases[0].reads):
-            runs = [TimedRun(engine, case, seed) for case in in_turn(cases, turn)]
-            for run in runs:
-                reads[run.case].append(run.prefill)
+        runs = [TimedRun(engine, case, seed) for case in cases]
         with slots_enabled(engine.model):
             for turn in range(max(cases[0].new)):
                 for run in in_turn(runs, turn):
                     run.step()
-        timings = {run.case: run.timing(statistics.fmean(reads[run.case])) for run in runs}
-    return [timings[case] for case in cases]
+        return [run.timing() for run in runs]
 
 
 def in_turn(cases: Sequence[Case], number: int) -> Sequence[Case]:
@@ -102,10 +96,10 @@ class TimedRun:
         self.token = int(self.engine.step(self.batch, [[self.token]])[:, -1].argmax(-1))
         self.steps.append(self.now() - begun)
 
-    def timing(self, prefill: float) -> Timing:
-        """What its steps have taken so far, beside the seconds of its prompt."""
+    def timing(self) -> Timing:
+        """What was timed so far."""
         (ledger,) = self.engine.ledgers(self.batch)
-        return Timing(prefill, {new: sum(self.steps[:new]) for new in self.case.new}, ledger)
+        return Timing(self.prefill, {new: sum(self.steps[:new]) for new in self.case.new}, ledger)
 
 
 def _clock(device: torch.device) -> Callable[[], float]:
