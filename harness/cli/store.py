@@ -19,7 +19,7 @@ from harness.store.export import FORMATS, export
 from harness.store.loading import load_rows, pack
 from harness.store.maintenance import AXES, STATES, counts, statuses
 from harness.store.store import Store
-from policies import nearest
+from tasks.base import nearest
 
 SHOWN = 5  # examples of a state that needs attention
 
