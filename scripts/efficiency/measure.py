@@ -30,7 +30,7 @@ def timed_lines(engine: Engine, cases: Sequence[CostCase], repeats: int) -> list
     timed(engine, [replace(cases[0], tokens=64, new=(4,))], seed=0)  # threads and caches
     found: dict[tuple[CostCase, str, int], list[float]] = defaultdict(list)
     for number in range(repeats):
-        for compared in in_turn(_compared(cases), number):
+        for compared in in_turn(compared_cases(cases), number):
             group = in_turn(compared, number)
             for case, timing in zip(group, timed(engine, group, seed=number), strict=True):
                 found[case, "prefill_seconds", 0].append(timing.prefill)
@@ -49,7 +49,7 @@ def timed_lines(engine: Engine, cases: Sequence[CostCase], repeats: int) -> list
     ]  # fmt: skip
 
 
-def _compared(cases: Sequence[CostCase]) -> list[list[CostCase]]:
+def compared_cases(cases: Sequence[CostCase]) -> list[list[CostCase]]:
     """Neighbours of one item and size, whose times are set beside each other; a case that runs again begins anew."""
     groups: list[list[CostCase]] = []
     for case in cases:

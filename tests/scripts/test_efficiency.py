@@ -19,8 +19,8 @@ from scripts.bench.shapes import build
 from scripts.efficiency import cases
 from scripts.efficiency.cases import SCALES, Scale, timed_cases
 from scripts.efficiency.counting import DIVISION, ROOT, SOFTMAX, operations_of
-from scripts.efficiency.measure import counted_lines, timed_lines
-from scripts.efficiency.timing import policy_of
+from scripts.efficiency.measure import compared_cases, counted_lines, timed_lines
+from scripts.efficiency.timing import policy_of, timed
 
 TINY = Scale(
     tokens=64, budget=40, block=16, new=2, summary=128, grid_in=(70, 80), grid_out=(1, 2), grid_budget=48,
@@ -126,6 +126,23 @@ def test_dense_stands_in_every_item_of_times():
             assert "dense" in {case.policy for case in timed if case.item == item}
         for listed in (cases.prompts(scale), cases.steps(scale)):
             assert "dense" in {each.policy for each in listed}
+
+
+def test_cases_of_one_item_and_size_are_timed_together_and_those_that_run_again_apart():
+    timed_ones = timed_cases(TINY, "kvec/testbed")
+    groups = compared_cases(timed_ones)
+    assert [case for group in groups for case in group] == timed_ones
+    assert all(len({(case.item, case.tokens, case.new) for case in group}) == 1 for group in groups)
+    assert all(len(set(group)) == len(group) for group in groups)
+    grid = [[case.policy for case in group] for group in groups if group[0].item == "kvec/table_9"]
+    pair = ["snapkv/kvec", "kvec/testbed"]
+    assert grid == [["dense", *pair], pair, pair] * 2
+
+
+def test_what_is_timed_beside_others_holds_what_it_holds_alone(engine):
+    few = [case for case in timed_cases(TINY, "kvec/testbed") if case.item == "hashevict/table_1"][:4]
+    together = [timing.ledger for timing in timed(engine, few, seed=0)]
+    assert together == [timed(engine, [case], seed=0)[0].ledger for case in few]
 
 
 @pytest.mark.parametrize("name", sorted(SCALES))
