@@ -73,12 +73,12 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=PROCESSES, help="that it runs with")
     given = parser.parse_args()
     if given.pilot:
-        rows = pooled([load_rows(each) for each in given.pilot])
+        sweeps = [load_rows(each) for each in given.pilot]
         try:
-            check_unread(rows, SEED)
+            check_unread(pd.concat(sweeps), SEED)  # pooled, a cell names one of its seeds
         except UserError as error:
             raise SystemExit(str(error)) from None
-        write_pilot(pilot_of(rows))
+        write_pilot(pilot_of(pooled(sweeps)))
         stored_pilot.cache_clear()
     plan = sample_plan(given.minutes, given.processes)
     FILE.write_text(text(plan, given.processes))

@@ -96,9 +96,10 @@ def _pack(store: Store, options: argparse.Namespace) -> int:
     if options.beside:
         others = load_rows(options.beside)
         rows = pd.concat([rows, others[~others["cell_id"].isin(rows["cell_id"])]], ignore_index=True)
+    known = set(rows["task"])
     for task in options.without_texts:
-        if task not in set(rows["task"]):
-            raise UserError(f"There are no rows of a task '{task}'. {nearest(task, set(rows['task']))}")
+        if task not in known:
+            raise UserError(f"There are no rows of a task '{task}'. {nearest(task, known)}")
         rows.loc[rows["task"] == task, ["prediction", "reference"]] = ""
     print(pack(rows, Path(options.to) if options.to else options.results_dir))
     return 0

@@ -118,13 +118,13 @@ def test_only_the_context_cuts_and_the_chat_choice_is_official_unless_said_other
     (sample,) = fixture_samples("lcc", words)
     assert (sample.longest, sample.chat) == (WHOLE_CONTEXT, False)
     assert fixture_samples("lcc", words, chat=True)[0].chat
+    assert not fixture_samples("qasper", words, chat=False)[0].chat
 
 
 def test_a_shorter_answer_changes_nothing_else(words):
     official, shorter = fixture_samples("multi_news", words), fixture_samples("multi_news", words, max_new_tokens=128)
     assert {sample.max_new_tokens for sample in official} == {512}
     assert [dataclasses.replace(sample, max_new_tokens=128) for sample in official] == shorter
-    assert not fixture_samples("qasper", words, chat=False)[0].chat
 
 
 def test_questions_on_one_context_are_one_document(tmp_path, words):
