@@ -61,12 +61,21 @@ from harness.engine.requests import (
 )
 from policies import PolicyError
 
-Observer = Callable[[int], None]  # called after each pass with the number of tokens fed
+OnFed = Callable[[int], None]  # called after each pass with the number of tokens fed
 Collector = TypeVar("Collector", bound=LogitsCollector)
 
 
-def _ignore(tokens: int) -> None:
-    """The default observer."""
+class Observer:
+    """Is told, while a call runs, what it has done. This one, the default, does nothing with it."""
+
+    def fed(self, tokens: int) -> None:
+        """A pass is over: tokens fed, those of a shared prompt counted for every row."""
+
+    def ended(self, index: int, outcome: RequestOutput) -> None:
+        """A row has its outcome. ``index``: of the row among the caller's. Each row is named once."""
+
+
+UNOBSERVED = Observer()
 
 
 class Engine:
@@ -95,7 +104,11 @@ class Engine:
 
     @torch.inference_mode()
     def generate(
-        self, rows: Sequence[Request], prompting: Prompting, observe: Observer = _ignore, waves: Sequence[int] = ()
+        self,
+        rows: Sequence[Request],
+        prompting: Prompting,
+        observer: Observer = UNOBSERVED,
+        waves: Sequence[int] = (),
     ) -> list[RequestOutput]:
         """Continuation of every row, greedy or drawn, at most ``max_new_tokens`` each; the stop token is not returned.
 
@@ -106,11 +119,15 @@ class Engine:
         products). Raises `EngineError` or `PolicyError` before anything is computed.
         """
         self._refuse(rows, prompting)
-        return self._decode(rows, prompting, observe, waves)
+        return self._decode(rows, prompting, observer, waves)
 
     @torch.inference_mode()
     def follow(
-        self, rows: Sequence[Request], prompting: Prompting, observe: Observer = _ignore, waves: Sequence[int] = ()
+        self,
+        rows: Sequence[Request],
+        prompting: Prompting,
+        observer: Observer = UNOBSERVED,
+        waves: Sequence[int] = (),
     ) -> list[RequestOutput]:
         """Likelihood of every row's ``continuation`` after its prompt, with its policy acting in between and in decode.
 
@@ -120,29 +137,34 @@ class Engine:
             raise EngineError("A continuation has no tokens: its likelihood after the prompt is nothing to ask for.")
         rows = [replace(row, max_new_tokens=len(row.continuation)) for row in rows]
         self._refuse(rows, prompting)
-        return self._decode(rows, prompting, observe, waves)
+        return self._decode(rows, prompting, observer, waves)
 
     def _decode(
-        self, rows: Sequence[Request], prompting: Prompting, observe: Observer, waves: Sequence[int]
+        self, rows: Sequence[Request], prompting: Prompting, observer: Observer, waves: Sequence[int]
     ) -> list[RequestOutput]:
         filtered = filter_prompts(self.model, rows)
         outcomes: dict[int, RequestOutput] = {}
-        batching = ContinuousBatching(observe)
+        batching = ContinuousBatching(observer.fed)
+
+        def keep(ended: Iterable[tuple[int, RequestOutput]]) -> None:
+            for index, outcome in ended:
+                outcomes[index] = filtered[index].with_both_passes(outcome)
+                observer.ended(index, outcomes[index])
+
         with slots_enabled(self.model):
             for start, stop in itertools.pairwise([0, *itertools.accumulate(waves or [len(rows)])]):
                 wave = [each.row for each in filtered[start:stop]]
-                for indices, batch, logits in self._read_once(wave, prompting, observe):
-                    logits = self.read_questions(batch, logits, observe)
-                    decoding = self.decode_batch(batch, [start + index for index in indices], logits)
-                    outcomes |= dict(batching.add(decoding))
+                for indices, batch, logits in self._read_once(wave, prompting, observer.fed):
+                    logits = self.read_questions(batch, logits, observer.fed)
+                    keep(batching.add(self.decode_batch(batch, [start + index for index in indices], logits)))
                 if stop < len(rows):
-                    outcomes |= dict(batching.make_room())
-            outcomes |= dict(batching.drain())
-        return [each.with_both_passes(outcomes[index]) for index, each in enumerate(filtered)]
+                    keep(batching.make_room())
+            keep(batching.drain())
+        return [outcomes[index] for index in range(len(rows))]
 
     @torch.inference_mode()
     def perplexity(
-        self, rows: Sequence[Request], prompting: Prompting, observe: Observer = _ignore
+        self, rows: Sequence[Request], prompting: Prompting, observer: Observer = UNOBSERVED
     ) -> list[RequestOutput]:
         """Negative log likelihood, nats, of every prompt token but the first, each predicted under eviction.
 
@@ -151,9 +173,10 @@ class Engine:
         self._refuse(rows, prompting)
         outcomes: dict[int, RequestOutput] = {}
         with slots_enabled(self.model):
-            for indices, batch, collector in self._read(rows, prompting, observe, TokenLosses.of):
+            for indices, batch, collector in self._read(rows, prompting, observer.fed, TokenLosses.of):
                 for index, ledger, nll in zip(indices, self.ledgers(batch), collector.nll(), strict=True):
                     outcomes[index] = RequestOutput(ledger, nll=nll)
+                    observer.ended(index, outcomes[index])
         return [outcomes[index] for index in range(len(rows))]
 
     def new_batch(self, rows: Sequence[Request], prompting: Prompting) -> Batch:
@@ -162,7 +185,7 @@ class Engine:
         kind = Follower if prompting.regime == SIMULATED else Batch
         return self._prepared(kind(rows, prompting, self.config.num_hidden_layers, self.model.device))
 
-    def read_prompts(self, batch: Batch, collector: LogitsCollector, observe: Observer = _ignore) -> None:
+    def read_prompts(self, batch: Batch, collector: LogitsCollector, observe: OnFed = UNOBSERVED.fed) -> None:
         """Feed what is left of every prompt. Call `look_ahead` before, where a policy needs it."""
         for number in range(batch.passes, max(len(plan) for plan in batch.chunks)):
             if batch.leader is not None:
@@ -172,7 +195,7 @@ class Engine:
         batch.leader = None
         batch.statistics.close_prompt(batch.cache)
 
-    def read_questions(self, batch: Batch, logits: Tensor, observe: Observer = _ignore) -> Tensor:
+    def read_questions(self, batch: Batch, logits: Tensor, observe: OnFed = UNOBSERVED.fed) -> Tensor:
         """Feed what rows hold back of their prompts (`Request.question`) now that the rest has been compressed.
 
         ``logits`` (R, vocabulary) follow the prompts; those that follow the questions are returned. Rows that feed
@@ -226,7 +249,7 @@ class Engine:
         self,
         rows: Sequence[Request],
         prompting: Prompting,
-        observe: Observer,
+        observe: OnFed,
         new_collector: Callable[[int], Collector],
     ) -> Iterator[tuple[Sequence[int], Batch, Collector]]:
         """Batches whose prompts are read, with the caller's indices of their rows and the collected logits.
@@ -245,7 +268,7 @@ class Engine:
             yield from self._read_prefix_group(group, rows, prompting, futures, observe, new_collector)
 
     def _read_once(
-        self, rows: Sequence[Request], prompting: Prompting, observe: Observer
+        self, rows: Sequence[Request], prompting: Prompting, observe: OnFed
     ) -> Iterator[tuple[Sequence[int], Batch, Tensor]]:
         """As `_read`, with the logits (R, vocabulary) that follow the prompts. Rows that differ only in what follows
         the prompt go through it as one row."""
@@ -264,7 +287,7 @@ class Engine:
 
     def _read_prefix_group(
         self, group: PrefixGroup, rows: Sequence[Request], prompting: Prompting, futures: DenseFutures,
-        observe: Observer, new_collector: Callable[[int], Collector],
+        observe: OnFed, new_collector: Callable[[int], Collector],
     ) -> Iterator[tuple[Sequence[int], Batch, Collector]]:  # fmt: skip
         layers, device = self.config.num_hidden_layers, self.model.device
         prompts = [rows[index] for index in group.prompts]

@@ -21,7 +21,7 @@ from harness.runner.memory import Footprint, allowed_bytes
 from harness.runner.plan import Job, Plan
 from harness.runner.progress import Progress
 from harness.runner.prompt_encoder import StopTexts, no_tokens_message
-from harness.runner.worker import compute_batch
+from harness.runner.worker import FinishedJobs, compute_batch
 from tasks.base import Mode, Sample, Task, TaskError
 from tasks.lm_eval_library import GenerationSettings
 
@@ -250,12 +250,14 @@ class KVReplica(TemplateLM):
         jobs = tuple(Job(cell, Sample(str(number), ""), (row,)) for number, row in enumerate(rows))
         work = Plan(cell.model, (cell,), jobs, 0, self.shape, self.footprint)
         found: dict[str, RequestOutput] = {}
+
+        def keep(finished: FinishedJobs) -> None:
+            for job, (outcome,) in zip(finished.jobs, finished.outcomes, strict=True):
+                found[job.sample.id] = outcome
+
         with self.progress.over(work.tokens):
             for batch in work.batches(self.memory):
-                for part, outcomes, _ in compute_batch(
-                    self.engine, work.with_jobs(batch).waves(self.memory), self.progress
-                ):
-                    found |= {job.sample.id: each for job, (each,) in zip(part, outcomes, strict=True)}
+                compute_batch(self.engine, work.with_jobs(batch).waves(self.memory), self.progress, keep)
         return [found[job.sample.id] for job in jobs]
 
 

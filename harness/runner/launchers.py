@@ -161,8 +161,11 @@ def _start_worker(number: int, file: Path, logs: Path, environment: Mapping[str,
 
 
 def _process(file: Path, environment: Mapping[str, str], stream: IO[bytes]) -> subprocess.Popen[bytes]:
-    """In a session of its own: Ctrl-C reaches only this process, which then stops the workers."""
-    command = [sys.executable, "-m", "harness", "worker", str(file)]
+    """In a session of its own: Ctrl-C reaches only this process, which then stops the workers.
+
+    Its own number goes with the job, so that workers end with it even where it is killed and cannot stop them.
+    """
+    command = [sys.executable, "-m", "harness", "worker", str(file), str(os.getpid())]
     return subprocess.Popen(command, env=environment, stdout=stream, stderr=stream, start_new_session=True)
 
 

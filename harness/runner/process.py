@@ -25,6 +25,7 @@ import torch
 
 _STATM = Path("/proc/self/statm")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+LOOKS = 1.0  # seconds between looks at the parent
 
 
 @dataclass(frozen=True)
@@ -142,3 +143,14 @@ def uninterrupted() -> Iterator[None]:
     if not _Deferred.depth and _Deferred.arrived:
         _Deferred.arrived = False
         raise KeyboardInterrupt
+
+
+def stop_without(parent: int) -> None:
+    """Send SIGTERM to this process once the process ``parent`` is its parent no longer, because it has ended."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(LOOKS)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="watches its parent", daemon=True).start()

@@ -60,13 +60,21 @@ class ProgressCount:
         """The present batch was fed so many tokens."""
         self.underway += tokens
 
-    def finish_batch(self, jobs: Sequence[Job]) -> None:
-        """The present batch had these jobs, and their rows are in the store."""
+    def finish_jobs(self, jobs: Sequence[Job]) -> None:
+        """The rows of these jobs of the present batch are in the store."""
         self.samples += len(jobs)
         self.cells |= {job.cell.id for job in jobs}
-        self.stored += self.cost * sum(row.total_tokens for job in jobs for row in job.rows)
-        self.through += self.underway
-        self.underway = 0
+        tokens = sum(row.total_tokens for job in jobs for row in job.rows)
+        self.stored += self.cost * tokens
+        self._leave(min(tokens, self.underway))
+
+    def end_batch(self) -> None:
+        """The present batch has no more jobs."""
+        self._leave(self.underway)
+
+    def _leave(self, tokens: int) -> None:
+        self.through += tokens
+        self.underway -= tokens
 
     def done_elsewhere(self, tokens: int) -> None:
         """Other workers have stored rows of so many tokens. What they did before this one began says nothing about the
@@ -156,7 +164,7 @@ class Progress:
     """One bar over the tokens of the whole sweep, with speed, time left and memory; cells and samples beside it.
 
     Without a terminal or notebook: a line on stdout after `FIRST_LINE` seconds, then one in `PAUSE` seconds.
-    ``on_stored`` is called with the jobs of each batch after their rows are stored.
+    ``on_stored`` is called with jobs after their rows are stored.
     """
 
     def __init__(self, shown: bool | None = None, on_stored: Callable[[Sequence[Job]], None] | None = None) -> None:
@@ -198,9 +206,13 @@ class Progress:
         self.count.done_elsewhere(tokens)
         self._show()
 
+    def end_batch(self) -> None:
+        """All jobs of the batch are finished."""
+        self.count.end_batch()
+
     def finished(self, jobs: Sequence[Job]) -> None:
         """The rows of these jobs are in the store."""
-        self.count.finish_batch(jobs)
+        self.count.finish_jobs(jobs)
         self._show()
         if self.on_stored:
             self.on_stored(jobs)

@@ -6,11 +6,13 @@ Any number of workers may run the same cells at once. Finished work is never rep
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
+import torch
 from rich.markup import escape
 
 from harness.config import provenance
@@ -18,7 +20,7 @@ from harness.config.cell import Cell
 from harness.config.model import DTYPES, dtype_advice, eos_token_ids
 from harness.console import say
 from harness.engine.cuda_graphs import CudaGraphRunner, on_gpu
-from harness.engine.engine import Engine
+from harness.engine.engine import Engine, Observer
 from harness.engine.fast_layers import compile_layers, pack_layers
 from harness.engine.requests import RequestOutput
 from harness.errors import UserError
@@ -34,6 +36,8 @@ from harness.runner.samples import Prompts, result_rows
 from harness.runner.work_queue import WorkItem, WorkQueue, held_items
 from harness.store.store import Store
 from harness.store.work_files import Key
+
+HANDED_ON_EVERY = 30.0  # seconds, so that finished samples are stored soon though their batch goes on
 
 
 def run(
@@ -79,6 +83,10 @@ def compute_work(
     if stored:
         store.remember()  # for the next reader; this worker has read most of the parts anyway
     return stored
+
+
+class _TakenOver(Exception):  # noqa: N818, it is a signal and not an error
+    """Ends a batch that another worker has taken over meanwhile."""
 
 
 class Worker:
@@ -158,70 +166,147 @@ class Worker:
         if not missing:
             return
         waves = self._waves([job for job in item.jobs if self.settings.deterministic or job.key in missing])
-        for part, outcomes, cost in compute_batch(self.engine, waves, self.progress, self.settings.deterministic):
+
+        def store(finished: FinishedJobs) -> None:
             with uninterrupted():
                 if not lock.renew():
-                    self.progress.say("given up: another worker has taken this batch over")
-                    return
-                self._store(lock, part, outcomes, cost)
-            self.progress.finished(part)
-        self.done.add(item.name)
+                    raise _TakenOver
+                self._store(lock, finished)
 
-    def _store(
-        self, lock: BatchLock, part: Sequence[Job], outcomes: Sequence[list[RequestOutput]], cost: Usage
-    ) -> None:
-        still_missing = self._missing(job.key for job in part)
-        finished = sorted(zip(part, outcomes, strict=True), key=lambda pair: pair[0].cell.id)
-        width = sum(len(job.rows) for job in part)
+        try:
+            compute_batch(self.engine, waves, self.progress, store, self.settings.deterministic)
+        except _TakenOver:
+            self.progress.say("given up: another worker has taken this batch over")
+        else:
+            self.done.add(item.name)
+
+    def _store(self, lock: BatchLock, part: FinishedJobs) -> None:
+        still_missing = self._missing(job.key for job in part.jobs)
+        finished = sorted(zip(part.jobs, part.outcomes, strict=True), key=lambda pair: pair[0].cell.id)
         encoder = self.builder.prompts.encoder(self.work.model)
         for cell_id, pairs in itertools.groupby(finished, key=lambda pair: pair[0].cell.id):
             members = [pair for pair in pairs if pair[0].key in still_missing]
             rows = [row for job, found in members for row in result_rows(job, found, encoder)]
-            how = {"batch_rows": width, "deterministic": self.settings.deterministic, "worker": lock.locks.worker}
-            spent = {**asdict(cost.share(len(members) / len(part))), **provenance.part_provenance(self.device), **how}
+            how = {
+                "batch_rows": part.batch_rows,
+                "deterministic": self.settings.deterministic,
+                "worker": lock.locks.worker,
+            }
+            spent = {
+                **asdict(part.cost.share(len(members) / len(part.jobs))),
+                **provenance.part_provenance(self.device),
+                **how,
+            }
             if rows and lock.held():
                 self.store.append(cell_id, rows, spent)
                 self.stored += len(members)
 
 
-def compute_batch(
-    engine: Engine, waves: Sequence[Sequence[Job]], progress: Progress, whole: bool = False
-) -> Iterator[tuple[Sequence[Job], list[list[RequestOutput]], Usage]]:
-    """Jobs, the outcomes of the rows of each, and what they cost together.
+@dataclass(frozen=True)
+class FinishedJobs:
+    """Jobs of a batch that have ended, the outcomes of the rows of each, what they cost together, and how many rows
+    the batch has in all."""
 
-    Where memory does not suffice, each wave is computed by itself, then each half of it, unless the batch must stay
-    ``whole``. Raises `UserError` for a single job, or a whole batch, that does not fit.
+    jobs: Sequence[Job]
+    outcomes: Sequence[list[RequestOutput]]
+    cost: Usage
+    batch_rows: int
+
+
+HandOn = Callable[[FinishedJobs], None]
+
+
+class BatchRun(Observer):
+    """A batch that is computed: hands finished jobs on every `HANDED_ON_EVERY` seconds, and the rest at its end.
+
+    What the batch has cost by then is shared alike among all jobs that were not handed on before; those that still run
+    carry their share on.
     """
-    batch = [job for wave in waves for job in wave]
-    widths = [sum(len(job.rows) for job in wave) for wave in waves]
-    task, prompting = batch[0].cell.task, batch[0].cell.prompting
-    progress.say(f"{task.label}: {sum(widths)} rows")
-    before = process.usage_now(engine.model.device)
-    rows = [row for job in batch for row in job.rows]
+
+    def __init__(self, jobs: Sequence[Job], device: torch.device, progress: Progress, hand_on: HandOn) -> None:
+        self.jobs, self.device, self.progress, self._hand_on = jobs, device, progress, hand_on
+        self.rows = [row for job in jobs for row in job.rows]
+        self._places = [(number, row) for number, job in enumerate(jobs) for row in range(len(job.rows))]
+        self._outcomes: list[dict[int, RequestOutput]] = [{} for _ in jobs]
+        self._running = set(range(len(jobs)))  # numbers of jobs with rows that have not ended
+        self._waiting: list[int] = []  # numbers of jobs that have ended and are to be handed on
+        self._begun = process.usage_now(device)
+        self._next = time.monotonic() + HANDED_ON_EVERY
+
+    @property
+    def running(self) -> list[Job]:
+        """Jobs that have not ended, in their order."""
+        return [self.jobs[number] for number in sorted(self._running)]
+
+    def fed(self, tokens: int) -> None:
+        """The engine's hook, after each pass."""
+        self.progress.fed(tokens)
+        if self._waiting and time.monotonic() >= self._next:
+            self.hand_on()
+
+    def ended(self, index: int, outcome: RequestOutput) -> None:
+        """The engine's hook, for each row."""
+        number, row = self._places[index]
+        self._outcomes[number][row] = outcome
+        if len(self._outcomes[number]) == len(self.jobs[number].rows):
+            self._running.remove(number)
+            self._waiting.append(number)
+
+    def hand_on(self) -> None:
+        """Hand on what has ended."""
+        self._next = time.monotonic() + HANDED_ON_EVERY
+        if not self._waiting:
+            return
+        numbers, self._waiting = sorted(self._waiting), []
+        now = process.usage_now(self.device)
+        cost, share = now - self._begun, len(numbers) / (len(numbers) + len(self._running))
+        self._begun = now - cost.share(1 - share)
+        outcomes = [
+            [self._outcomes[number].pop(row) for row in range(len(self.jobs[number].rows))] for number in numbers
+        ]
+        jobs = [self.jobs[number] for number in numbers]
+        self._hand_on(FinishedJobs(jobs, outcomes, cost.share(share), len(self.rows)))
+        self.progress.finished(jobs)
+
+
+def compute_batch(
+    engine: Engine, waves: Sequence[Sequence[Job]], progress: Progress, hand_on: HandOn, whole: bool = False
+) -> None:
+    """Compute jobs, and call ``hand_on`` with those that have ended, each once.
+
+    Where memory does not suffice, each wave of those that have not ended is computed by itself, then each half of it,
+    unless the batch must stay ``whole``. Raises `UserError` for a single job, or a whole batch, that does not fit.
+    """
+    run = BatchRun([job for wave in waves for job in wave], engine.model.device, progress, hand_on)
+    first = run.jobs[0]
+    progress.say(f"{first.cell.task.label}: {len(run.rows)} rows")
     try:
-        if task.mode == "perplexity":
-            found = iter(engine.perplexity(rows, prompting, progress.fed))
+        if first.cell.task.mode == "perplexity":
+            engine.perplexity(run.rows, first.cell.prompting, run)
         else:
-            call = {"generate": engine.generate, "continuations": engine.follow}[task.mode]
-            found = iter(call(rows, prompting, progress.fed, widths))
+            call = {"generate": engine.generate, "continuations": engine.follow}[first.cell.task.mode]
+            call(run.rows, first.cell.prompting, run, [sum(len(job.rows) for job in wave) for wave in waves])
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
-        if whole and len(batch) > 1:
+        if whole and len(run.jobs) > 1:
             raise UserError(
-                f"{len(batch)} samples at once do not fit into memory, and deterministic=true does not halve batches: "
-                "set batch_rows to fewer rows."
+                f"{len(run.jobs)} samples at once do not fit into memory, and deterministic=true does not halve "
+                "batches: set batch_rows to fewer rows."
             ) from error
-        if len(batch) == 1:
-            job = batch[0]
+        if len(run.jobs) == 1:
             raise UserError(
-                f"Policy '{job.cell.policy.name}' on a prompt of {len(job.row.tokens)} tokens does not fit into "
+                f"Policy '{first.cell.policy.name}' on a prompt of {len(first.row.tokens)} tokens does not fit into "
                 "memory, even by itself: lower block_size or budget, use shorter prompts, or a device with more memory."
             ) from error
-    else:
-        yield batch, [[next(found) for _ in job.rows] for job in batch], process.usage_now(engine.model.device) - before
+    run.hand_on()
+    left = run.running
+    if not left:
+        progress.end_batch()
         return
     release_cached(engine.model.device)
-    middle = len(batch) // 2
-    for part in waves if len(waves) > 1 else (batch[:middle], batch[middle:]):
-        yield from compute_batch(engine, [part], progress, whole)
+    keys, middle = {job.key for job in left}, len(left) // 2
+    by_wave = [[job for job in wave if job.key in keys] for wave in waves]
+    for part in by_wave if len(waves) > 1 else (left[:middle], left[middle:]):
+        if part:
+            compute_batch(engine, [part], progress, hand_on, whole)

@@ -9,8 +9,9 @@ import pytest
 from presets import evicting_in, policy
 from tiny import prompt, tiny_model
 
-from harness.engine.engine import Engine
-from harness.engine.requests import Prompting, Request
+from harness.engine.decode import decode_batch
+from harness.engine.engine import Engine, Observer
+from harness.engine.requests import Prompting, Request, RequestOutput
 from policies import DENSE
 
 BLOCKED, ONCE, FED = Prompting("blocked", 8), Prompting("one_shot"), Prompting("token_fed")
@@ -37,6 +38,38 @@ def test_every_row_generates_and_holds_what_it_does_alone(model, name):
     feed = next(feed for feed in (BLOCKED, ONCE, FED) if name in evicting_in(feed, 40))
     rows = [Request(prompt(48 + n % 5, n), policy(name), 40, limit) for n, limit in enumerate(LIMITS)]
     assert Engine(model).generate(rows, feed, waves=WAVES) == [by_itself(model, row, feed) for row in rows]
+
+
+class Outcomes(Observer):
+    """Each row's outcome by its index, in the order in which rows ended."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[int, RequestOutput]] = []
+
+    def ended(self, index: int, outcome: RequestOutput) -> None:
+        self.found.append((index, outcome))
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e9])
+@pytest.mark.parametrize("name", ["keydiff", "ada_snapkv", "oracle", "gemfilter"])
+def test_a_row_that_has_ended_is_told_once_with_its_final_outcome(model, name, seconds, monkeypatch):
+    """Whether it has left its batch by then (after 1e9 seconds) or waits in it until half of the rows have ended."""
+    monkeypatch.setattr(decode_batch, "OUTCOMES_EVERY", seconds)
+    feed = next(feed for feed in (BLOCKED, ONCE) if name in evicting_in(feed, 40))
+    rows = [Request(prompt(48 + n % 5, n), policy(name), 40, limit) for n, limit in enumerate(LIMITS)]
+    told = Outcomes()
+    returned = Engine(model).generate(rows, feed, told, WAVES)
+    assert sorted(index for index, _ in told.found) == list(range(len(rows)))
+    assert [outcome for _, outcome in sorted(told.found, key=lambda each: each[0])] == returned
+    assert returned == [by_itself(model, row, feed) for row in rows]
+
+
+def test_rows_are_told_in_the_order_in_which_they_end(model, monkeypatch):
+    monkeypatch.setattr(decode_batch, "OUTCOMES_EVERY", 0.0)
+    rows = [Request(prompt(48, n), policy("keydiff"), 40, limit) for n, limit in enumerate((5, 20, 2, 20, 9, 20, 20))]
+    told = Outcomes()
+    Engine(model).generate(rows, BLOCKED, told)
+    assert [index for index, _ in told.found] == [2, 0, 4, 1, 3, 5, 6]  # the first three while most go on
 
 
 def test_policies_budgets_and_shared_prompts_of_several_waves(model):

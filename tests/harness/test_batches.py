@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pandas as pd
 import pytest
 import torch
@@ -11,6 +13,7 @@ from omegaconf import OmegaConf
 from harness.config.cell import Cell
 from harness.config.model import ModelSpec
 from harness.engine.batch.evict import slots_enabled
+from harness.engine.decode import decode_batch
 from harness.engine.decode.logits import NextLogits
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request
@@ -19,9 +22,11 @@ from harness.runner import plan as planning
 from harness.runner import worker
 from harness.runner.memory import WORK_ON_A_PROCESSOR, Footprint, MemoryLoad, allowed_tokens, out_of_memory
 from harness.runner.plan import plan
+from harness.runner.process import Usage
 from harness.runner.progress import Progress
 from harness.runner.run_settings import RunSettings
 from harness.runner.samples import Prompts
+from harness.runner.worker import BatchRun
 from harness.store.store import Store
 from policies import DENSE
 
@@ -164,6 +169,93 @@ def test_rows_in_waves_are_those_of_one_batch(tmp_path, monkeypatch):
     assert asked == [[2] * 5, [10]]
     columns = ["cell_id", "sample_id", "metric", "value", "prediction", "slots_kept_max", "slots_kept_mean"]
     one, other = (run.rows()[columns].sort_values(columns[:3], ignore_index=True) for run in (found[4], found[64]))
+    pd.testing.assert_frame_equal(one, other)
+
+
+COLUMNS = ["cell_id", "sample_id", "metric", "value", "prediction", "slots_kept_max", "slots_kept_mean"]
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """What has ended is stored after the pass in which it did, not half a minute later."""
+    monkeypatch.setattr(worker, "HANDED_ON_EVERY", 0.0)
+    monkeypatch.setattr(decode_batch, "OUTCOMES_EVERY", 0.0)
+
+
+def test_what_has_ended_is_stored_though_its_batch_goes_on_and_a_stop_loses_only_the_rest(
+    tmp_path, monkeypatch, at_once
+):
+    both, limits = cells("task.repeats=5", "task.max_new_tokens=12"), RunSettings(batch_rows=4)  # in five waves
+    whole = worker.run(both, tmp_path / "whole", "cpu", Prompts(), Progress(shown=False), limits)
+    store, step = Store(tmp_path / "stopped" / "runs"), Engine.step
+
+    def stored() -> int:
+        return sum(len(store.finished(cell.id)) for cell in both)
+
+    def stop_after_the_first(*call):
+        if stored():
+            raise KeyboardInterrupt
+        return step(*call)
+
+    monkeypatch.setattr(Engine, "step", stop_after_the_first)
+    with pytest.raises(KeyboardInterrupt):
+        worker.run(both, tmp_path / "stopped", "cpu", Prompts(), Progress(shown=False), limits)
+    assert 0 < stored() < 10
+    monkeypatch.setattr(Engine, "step", step)
+    resumed = worker.run(both, tmp_path / "stopped", "cpu", Prompts(), Progress(shown=False), limits)
+    one, other = (run.rows()[COLUMNS].sort_values(COLUMNS[:3], ignore_index=True) for run in (whole, resumed))
+    pd.testing.assert_frame_equal(one, other)
+
+
+def test_likelihoods_are_stored_branch_by_branch(tmp_path, monkeypatch, at_once):
+    """A batch of windows under two budgets: the smaller one leaves the shared prompt first."""
+    words = ["task=book_perplexity/short", "limit=2", "policy=keydiff"]
+    both = [
+        Cell.parse(OmegaConf.to_container(composed(*words, f"budget={slots}"), resolve=True)) for slots in (64, 256)
+    ]
+    parts: list[int] = []
+    finished = Progress.finished
+    monkeypatch.setattr(Progress, "finished", lambda self, jobs: parts.append(len(jobs)) or finished(self, jobs))
+    worker.run(both, tmp_path, "cpu", Prompts(), Progress(shown=False))
+    assert parts == [2, 2]
+
+
+def test_the_cost_of_a_batch_is_shared_by_all_its_samples_though_they_are_stored_one_after_another(
+    tmp_path, monkeypatch, at_once
+):
+    clock = itertools.count()
+    monkeypatch.setattr(worker.process, "usage_now", lambda device: Usage(n := float(next(clock)), 2 * n, None))
+    both = cells("task.repeats=5", "task.max_new_tokens=12")
+    done = worker.run(both, tmp_path, "cpu", Prompts(), Progress(shown=False), RunSettings(batch_rows=4))
+    spent = [part.spent for cell in both for part in done.store.parts(cell.id)]
+    assert len(spent) > 2  # more than one for each cell
+    assert sum(part["wall_seconds"] for part in spent) == pytest.approx(next(clock) - 1)
+    assert sum(part["device_seconds"] for part in spent) == pytest.approx(2 * (next(clock) - 2))
+    assert {part["batch_rows"] for part in spent} == {10}
+
+
+def test_a_batch_that_runs_out_of_memory_half_way_goes_on_with_what_has_not_ended(tmp_path, monkeypatch, at_once):
+    both = cells("task.repeats=5", "task.max_new_tokens=12")
+    whole = worker.run(both, tmp_path / "whole", "cpu", Prompts(), Progress(shown=False), RunSettings(batch_rows=4))
+    asked: list[int] = []
+    generate = Engine.generate
+
+    class Short(BatchRun):
+        def ended(self, index, outcome):
+            super().ended(index, outcome)
+            if len(asked) == 1:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(worker, "BatchRun", Short)
+    monkeypatch.setattr(
+        Engine, "generate", lambda self, rows, *rest: asked.append(len(rows)) or generate(self, rows, *rest)
+    )
+    progress = Progress(shown=False)
+    halved = worker.run(both, tmp_path / "halved", "cpu", Prompts(), progress, RunSettings(batch_rows=4))
+    assert asked[0] == 10
+    assert sum(asked[1:]) == 9
+    assert (progress.count.samples, progress.count.done) == (10, progress.count.planned)
+    one, other = (run.rows()[COLUMNS].sort_values(COLUMNS[:3], ignore_index=True) for run in (whole, halved))
     pd.testing.assert_frame_equal(one, other)
 
 

@@ -52,11 +52,11 @@ def short_of_memory(monkeypatch) -> None:
     """More than two rows fail, after they have been fed."""
     whole = Engine.generate
 
-    def generate(self, rows, prompting, observe, waves):
+    def generate(self, rows, prompting, observer, waves):
         if len(rows) > 2:
-            observe(100)
+            observer.fed(100)
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        return whole(self, rows, prompting, observe, waves)
+        return whole(self, rows, prompting, observer, waves)
 
     monkeypatch.setattr(Engine, "generate", generate)
 
@@ -93,7 +93,7 @@ def test_tokens_of_a_smaller_model_count_for_what_they_cost(monkeypatch):
     assert count.time_left() == "about 10 min left"
     count.add_tokens(500)
     assert count.time_left() == "less than a minute left"
-    count.finish_batch([])
+    count.end_batch()
     count.stored, count.cost = 1000.0, 1 / 50
     count.add_tokens(500)
     assert count.share == 1010 / 1020

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -54,6 +55,20 @@ def test_local_workers_of_which_one_is_killed_complete_one_sweep(model, uninterr
     done = launched(job_spec(model, tmp_path), LOCAL)
     killer.join()
     assert_complete(done, tmp_path, uninterrupted_table)
+
+
+def test_local_workers_end_with_the_command_that_started_them_even_where_it_cannot_tell_them(model, tmp_path):
+    many = 400  # of each cell: more than the workers compute until they look
+    what = job_spec(model, tmp_path, samples=many)
+    launcher = multiprocessing.get_context("fork").Process(target=launched, args=(what, LOCAL))
+    launcher.start()
+    wait_until(lambda: len(locks_held(tmp_path)) == 2, 60)  # both are at work
+    launcher.kill()
+    launcher.join()
+    logs = list((tmp_path / "logs").glob("*/worker-*.txt"))
+    wait_until(lambda: all("Stopped." in log.read_text() for log in logs), 60)
+    assert locks_held(tmp_path) == []
+    assert times_stored(tmp_path).sum() < many * len(POLICIES)
 
 
 def test_four_array_jobs_of_submitits_local_executor_complete_one_sweep(model, uninterrupted_table, tmp_path):

@@ -7,6 +7,7 @@ A `Sampler` decides what one row feeds next. A `DecodeBatch` runs the rows of on
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -20,6 +21,9 @@ from harness.engine.requests import Ledger, Request, RequestOutput
 
 if TYPE_CHECKING:
     from harness.engine.engine import Engine
+
+
+OUTCOMES_EVERY = 15.0  # seconds, at most, that the outcome of a finished row is held back while others decode
 
 
 class Sampler(Protocol):
@@ -123,7 +127,7 @@ class DecodeBatch:
     """Rows of one batch that decode in lockstep.
 
     Finished rows wait as padding until they are half of the batch. Then they leave, and the others go on in a smaller
-    batch, or merged with rows whose prompts have been read meanwhile.
+    batch, or merged with rows whose prompts have been read meanwhile. Each outcome is given out once.
     """
 
     engine: Engine
@@ -131,6 +135,7 @@ class DecodeBatch:
     indices: list[int]  # of each row among the caller's
     samplers: list[Sampler]
     next_tokens: list[int | None]  # what each row feeds next; None once it is finished
+    given_out: set[int] = field(default_factory=set)  # of the caller's indices: finished rows whose outcomes it has
 
     @staticmethod
     def start(
@@ -164,18 +169,25 @@ class DecodeBatch:
         self.next_tokens = _next_tokens(self.samplers, logits[:, -1], [token is None for token in self.next_tokens])
 
     def pop_finished(self) -> Iterator[tuple[int, RequestOutput]]:
-        """Remove the finished rows: the caller's indices and their outcomes."""
-        finished = [row for row, token in enumerate(self.next_tokens) if token is None]
-        if not finished:
-            return
-        ledgers = self.engine.ledgers(self.batch)
-        yield from ((self.indices[row], self.samplers[row].outcome(ledgers[row])) for row in finished)
+        """Remove the finished rows: the caller's indices and the outcomes that it does not have yet."""
         active = self.active
+        if len(active) == len(self.next_tokens):
+            return
+        yield from self.new_outcomes()
         if active:
             self.batch, _ = merge_batches((self.batch, active))
         self.indices = [self.indices[row] for row in active]
         self.samplers = [self.samplers[row] for row in active]
         self.next_tokens = [self.next_tokens[row] for row in active]
+
+    def new_outcomes(self) -> Iterator[tuple[int, RequestOutput]]:
+        """The caller's indices and outcomes of finished rows that it does not have yet. The rows stay."""
+        finished = [row for row, token in enumerate(self.next_tokens) if token is None]
+        new = [row for row in finished if self.indices[row] not in self.given_out]
+        if new:
+            ledgers = self.engine.ledgers(self.batch)
+            self.given_out |= {self.indices[row] for row in new}
+            yield from ((self.indices[row], self.samplers[row].outcome(ledgers[row])) for row in new)
 
     @staticmethod
     def merged(parts: Sequence[DecodeBatch]) -> DecodeBatch:
@@ -188,7 +200,7 @@ class DecodeBatch:
         next_tokens = [token for each in parts for token in each.next_tokens]
         return DecodeBatch(
             parts[0].engine, batch, [indices[row] for row in order], [samplers[row] for row in order],
-            [next_tokens[row] for row in order],
+            [next_tokens[row] for row in order], set().union(*(each.given_out for each in parts)),
         )  # fmt: skip
 
 
@@ -204,6 +216,7 @@ class ContinuousBatching:
         self.observe = observe
         self._waiting: dict[Hashable, list[DecodeBatch]] = {}  # by `merge_key` as they came; merged once they decode
         self._brought = 0  # slots, by the wave that is being read
+        self._next_look = time.monotonic() + OUTCOMES_EVERY  # for finished rows that have not left their batch
 
     def add(self, part: DecodeBatch) -> Iterator[tuple[int, RequestOutput]]:
         """Rows of the wave whose prompts are read: the caller's indices and outcomes of those that need no step.
@@ -238,6 +251,10 @@ class ContinuousBatching:
         if not decoding.active:
             yield from decoding.pop_finished()
             del self._waiting[key]
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + OUTCOMES_EVERY
+            for part in [part for parts in self._waiting.values() for part in parts]:
+                yield from part.new_outcomes()
 
 
 def _next_tokens(
