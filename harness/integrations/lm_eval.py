@@ -53,6 +53,10 @@ class LmEvalRequests(Task):
         """The one that lm-eval requests in this call."""
         return self.kind
 
+    def revision(self) -> dict[str, str]:
+        """Nothing of ours: data, prompts and metrics are lm-eval's."""
+        return {}
+
 
 @register_model("kvreplica")
 class KVReplica(TemplateLM):

@@ -15,7 +15,7 @@ from survivors import Survivors
 from tiny import generated_by_transformers, prompt, tiny_model
 from transformers import DynamicCache
 
-from harness.engine.engine import Engine
+from harness.engine.engine import Engine, Observer
 from harness.engine.requests import SIMULATED, EngineError, Prompting, Request
 from policies import DENSE
 
@@ -125,6 +125,8 @@ def rows_per_pass(monkeypatch, model, rows, feed, follow=False) -> tuple[list[in
     """How many rows each pass computed, the tokens that were reported as fed, and the outcomes."""
     computed: list[int] = []
     fed: list[int] = []
+    observer = Observer()
+    observer.fed = fed.append
     compute = Engine._compute
 
     def counted(engine, batch, logits_to_keep):
@@ -133,7 +135,7 @@ def rows_per_pass(monkeypatch, model, rows, feed, follow=False) -> tuple[list[in
 
     monkeypatch.setattr(Engine, "_compute", counted)
     engine = Engine(model)
-    outcomes = (engine.follow if follow else engine.generate)(rows, feed, fed.append)
+    outcomes = (engine.follow if follow else engine.generate)(rows, feed, observer)
     return computed, sum(fed), outcomes
 
 

@@ -86,6 +86,15 @@ def test_dense_is_greedy_where_hflm_is(name, by_hflm, by_dense):
     assert name == "last_words" or True in greedy(by_dense)
 
 
+def test_the_bar_counts_every_request_of_several_batches_once(manager):
+    model = KVReplica(policy="dense", block_size=32)
+    model.memory = 0  # a batch for each request
+    responses(model, manager, ["needle_answers"])
+    count = model.progress.count
+    assert count.samples > 1
+    assert count.done == count.planned
+
+
 def test_stop_texts_end_answers_and_are_left_out(by_dense):
     said = [text for resps in by_dense["needle_answers"].values() for text in resps[0]]
     assert not any("\n" in text or "." in text for text in said)

@@ -75,16 +75,19 @@ def attend_with_weights(
 ) -> tuple[Tensor, Tensor]:
     """As `attend` for a single token, and its probabilities (R, H, G, N) fp32, zero where the token is padding.
 
-    On a CPU that costs what the fused kernel does, and the statistics of the pass need not read the keys again.
+    On a CPU that costs what the fused kernel does, and the statistics of the pass need not read the keys again. One
+    head after another: torch would copy the keys and values of several rows, whose rows and heads lie apart, to one
+    product over both.
     """
     rows, query_heads, _, width = query.shape
     heads = keys.shape[1]
     grouped = query.view(rows, heads, query_heads // heads, width)
-    logits = capped(grouped @ keys.mT * scaling, softcap)
+    products = torch.stack([grouped[:, head] @ keys[:, head].mT for head in range(heads)], 1)
+    logits = capped(products * scaling, softcap)
     mask.hide(logits.unsqueeze(3), slice(None), slice(0, 1))
     weights = logits.softmax(-1)
-    output = (weights @ values).reshape(rows, 1, query_heads, -1)
-    return output, weights if mask.plain else weights * mask.valid[:, None, None]
+    output = torch.stack([weights[:, head] @ values[:, head] for head in range(heads)], 1)
+    return output.reshape(rows, 1, query_heads, -1), weights if mask.plain else weights * mask.valid[:, None, None]
 
 
 @cache
