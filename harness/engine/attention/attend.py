@@ -75,19 +75,27 @@ def attend_with_weights(
 ) -> tuple[Tensor, Tensor]:
     """As `attend` for a single token, and its probabilities (R, H, G, N) fp32, zero where the token is padding.
 
-    On a CPU that costs what the fused kernel does, and the statistics of the pass need not read the keys again. One
-    head after another: torch would copy the keys and values of several rows, whose rows and heads lie apart, to one
-    product over both.
+    On a CPU that costs what the fused kernel does, and the statistics of the pass need not read the keys again.
     """
     rows, query_heads, _, width = query.shape
     heads = keys.shape[1]
     grouped = query.view(rows, heads, query_heads // heads, width)
-    products = torch.stack([grouped[:, head] @ keys[:, head].mT for head in range(heads)], 1)
-    logits = capped(products * scaling, softcap)
+    logits = capped(_of_each_head(grouped, keys.mT) * scaling, softcap)
     mask.hide(logits.unsqueeze(3), slice(None), slice(0, 1))
     weights = logits.softmax(-1)
-    output = torch.stack([weights[:, head] @ values[:, head] for head in range(heads)], 1)
+    output = _of_each_head(weights, values)
     return output.reshape(rows, 1, query_heads, -1), weights if mask.plain else weights * mask.valid[:, None, None]
+
+
+def _of_each_head(left: Tensor, right: Tensor) -> Tensor:
+    """The product (R, H, G, n) of ``left`` (R, H, G, m) and ``right`` (R, H, m, n), keys or values.
+
+    One head after another: the layers lie between the rows of a cache, and torch would copy what it multiplies in one
+    go over rows and heads.
+    """
+    if len(right) == 1:
+        return left @ right
+    return torch.stack([left[:, head] @ right[:, head] for head in range(right.shape[1])], 1)
 
 
 @cache
