@@ -278,14 +278,14 @@ def compute_batch(
     unless the batch must stay ``whole``. Raises `UserError` for a single job, or a whole batch, that does not fit.
     """
     run = BatchRun([job for wave in waves for job in wave], engine.model.device, progress, hand_on)
-    first = run.jobs[0]
-    progress.say(f"{first.cell.task.label}: {len(run.rows)} rows")
+    cell = run.jobs[0].cell
+    progress.say(f"{cell.task.label}: {len(run.rows)} rows")
     try:
-        if first.cell.task.mode == "perplexity":
-            engine.perplexity(run.rows, first.cell.prompting, run)
+        if cell.task.mode == "perplexity":
+            engine.perplexity(run.rows, cell.prompting, run)
         else:
-            call = {"generate": engine.generate, "continuations": engine.follow}[first.cell.task.mode]
-            call(run.rows, first.cell.prompting, run, [sum(len(job.rows) for job in wave) for wave in waves])
+            call = {"generate": engine.generate, "continuations": engine.follow}[cell.task.mode]
+            call(run.rows, cell.prompting, run, [sum(len(job.rows) for job in wave) for wave in waves])
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
@@ -296,7 +296,7 @@ def compute_batch(
             ) from error
         if len(run.jobs) == 1:
             raise UserError(
-                f"Policy '{first.cell.policy.name}' on a prompt of {len(first.row.tokens)} tokens does not fit into "
+                f"Policy '{cell.policy.name}' on a prompt of {len(run.jobs[0].row.tokens)} tokens does not fit into "
                 "memory, even by itself: lower block_size or budget, use shorter prompts, or a device with more memory."
             ) from error
     run.hand_on()

@@ -21,7 +21,7 @@ from harness.errors import UserError
 from harness.runner import plan as planning
 from harness.runner import worker
 from harness.runner.memory import WORK_ON_A_PROCESSOR, Footprint, MemoryLoad, allowed_tokens, out_of_memory
-from harness.runner.plan import plan
+from harness.runner.plan import RunResult, plan
 from harness.runner.process import Usage
 from harness.runner.progress import Progress
 from harness.runner.run_settings import RunSettings
@@ -42,6 +42,12 @@ def cells(*overrides: str) -> list[Cell]:
 def planned(store, *overrides: str):
     both = cells(*overrides)
     return plan(both[0].model, both, Store(store / "runs"), Prompts())
+
+
+def assert_same_rows(one: RunResult, other: RunResult) -> None:
+    columns = ["cell_id", "sample_id", "metric", "value", "prediction", "slots_kept_max", "slots_kept_mean"]
+    first, second = (run.rows()[columns].sort_values(columns[:3], ignore_index=True) for run in (one, other))
+    pd.testing.assert_frame_equal(first, second)
 
 
 def test_samples_stay_whole_and_memory_bounds_the_batch(tmp_path):
@@ -167,12 +173,7 @@ def test_rows_in_waves_are_those_of_one_batch(tmp_path, monkeypatch):
         for rows in (4, 64)
     }
     assert asked == [[2] * 5, [10]]
-    columns = ["cell_id", "sample_id", "metric", "value", "prediction", "slots_kept_max", "slots_kept_mean"]
-    one, other = (run.rows()[columns].sort_values(columns[:3], ignore_index=True) for run in (found[4], found[64]))
-    pd.testing.assert_frame_equal(one, other)
-
-
-COLUMNS = ["cell_id", "sample_id", "metric", "value", "prediction", "slots_kept_max", "slots_kept_mean"]
+    assert_same_rows(found[4], found[64])
 
 
 @pytest.fixture
@@ -203,8 +204,7 @@ def test_what_has_ended_is_stored_though_its_batch_goes_on_and_a_stop_loses_only
     assert 0 < stored() < 10
     monkeypatch.setattr(Engine, "step", step)
     resumed = worker.run(both, tmp_path / "stopped", "cpu", Prompts(), Progress(shown=False), limits)
-    one, other = (run.rows()[COLUMNS].sort_values(COLUMNS[:3], ignore_index=True) for run in (whole, resumed))
-    pd.testing.assert_frame_equal(one, other)
+    assert_same_rows(whole, resumed)
 
 
 def test_likelihoods_are_stored_branch_by_branch(tmp_path, monkeypatch, at_once):
@@ -255,8 +255,7 @@ def test_a_batch_that_runs_out_of_memory_half_way_goes_on_with_what_has_not_ende
     assert asked[0] == 10
     assert sum(asked[1:]) == 9
     assert (progress.count.samples, progress.count.done) == (10, progress.count.planned)
-    one, other = (run.rows()[COLUMNS].sort_values(COLUMNS[:3], ignore_index=True) for run in (whole, halved))
-    pd.testing.assert_frame_equal(one, other)
+    assert_same_rows(whole, halved)
 
 
 def test_a_single_row_that_does_not_fit_is_one_sentence(tmp_path, monkeypatch):
