@@ -14,7 +14,8 @@ from policies.snapkv import SnapKV, pool_neighbours
 from policies.view import CacheView, PolicyError
 
 _SMALLEST_NORM = 1e-8
-_KEYS_PER_TILE = 128  # rows of the matrix of cosines that exist at one time
+_NEWEST = 32  # keys among which nearly all find what they leave out
+_HEADS_PER_TILE, _KEYS_PER_TILE = 16, 128  # rows of the matrix of cosines that exist at one time
 
 
 @dataclass(frozen=True)
@@ -76,18 +77,55 @@ class RKV(Stateless):
 
     def _means(self, keys: Tensor, positions: Tensor) -> Tensor:
         """(r, H, N): mean over keys (r, H, N, D) of their cosine to each one, after what they leave out."""
-        filled = positions >= 0
-        norms: Tensor = torch.linalg.vector_norm(keys, dim=-1, keepdim=True).clamp(min=_SMALLEST_NORM)
-        units = (keys / norms).masked_fill(~filled.unsqueeze(-1), 0.0)
-        sums = torch.zeros_like(norms[..., 0])
-        for start in range(0, keys.shape[2], _KEYS_PER_TILE):
-            cosines = units[:, :, start : start + _KEYS_PER_TILE] @ units.transpose(-1, -2)
-            cosines.diagonal(start, -2, -1).zero_()
-            sums += self._without_recent(cosines, positions).sum(-2)
-        return sums / filled.sum(-1, keepdim=True).clamp(min=1)
+        newest_first = positions.argsort(-1, descending=True)
+        filled = (positions >= 0).gather(-1, newest_first).flatten(0, 1)
+        units = keys.gather(2, newest_first.unsqueeze(-1).expand_as(keys)).flatten(0, 1)
+        norms: Tensor = torch.linalg.vector_norm(units, dim=-1, keepdim=True).clamp(min=_SMALLEST_NORM)
+        units = (units / norms).masked_fill(~filled.unsqueeze(-1), 0.0)
+        to_others = (units @ units.sum(-2).unsqueeze(-1)).squeeze(-1) - units.square().sum(-1)
+        left_out = self._left_out(units, filled) if self.beta else 0.0
+        means = (to_others - left_out) / filled.sum(-1, keepdim=True).clamp(min=1)
+        return torch.empty_like(positions, dtype=means.dtype).scatter_(-1, newest_first, means.view_as(positions))
 
-    def _without_recent(self, cosines: Tensor, positions: Tensor) -> Tensor:
-        """(r, H, m, N), 0 at each row's ``beta`` most recent keys above the threshold."""
-        alike = torch.where(cosines > self.threshold, positions.unsqueeze(2), -1)
-        places, at = alike.topk(min(self.beta, alike.shape[-1]), dim=-1)
-        return cosines.scatter(-1, at, cosines.gather(-1, at).masked_fill(places >= 0, 0.0))
+    def _left_out(self, units: Tensor, filled: Tensor) -> Tensor:
+        """(b, N): the cosines to each key that others leave out. ``units``: (b, N, D) of b heads, newest keys first.
+
+        Nearly all keys find those that they leave out among the newest few, so that only the others are compared with
+        all keys; heads with about as many of these together.
+        """
+        sums = units.new_zeros(units.shape[:2])
+        cosines = units @ units[:, :_NEWEST].transpose(-1, -2)
+        cosines.diagonal(0, -2, -1).zero_()
+        found, at, complete = self._newest_alike(cosines)
+        sums.scatter_add_(-1, at.flatten(1), found.masked_fill(~complete, 0.0).flatten(1))
+        searching = filled & ~complete.squeeze(-1)
+        counts = searching.sum(-1)
+        for heads in torch.split(counts.argsort(descending=True), _HEADS_PER_TILE):
+            own, most = units[heads], int(counts[heads[0]])
+            if not most:
+                break
+            is_searching, keys = searching[heads].to(units.dtype).topk(most, dim=-1)  # others fill up
+            parts = (torch.split(each, _KEYS_PER_TILE, -1) for each in (is_searching, keys))
+            for there, rows in zip(*parts, strict=True):
+                cosines = own.gather(1, rows.unsqueeze(-1).expand(-1, -1, own.shape[-1])) @ own.transpose(-1, -2)
+                cosines.scatter_(-1, rows.unsqueeze(-1), 0.0)
+                found, at, _ = self._newest_alike(cosines)
+                sums[heads] = sums[heads].scatter_add(-1, at.flatten(1), (found * there.unsqueeze(-1)).flatten(1))
+        return sums
+
+    def _newest_alike(self, cosines: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of cosines (b, m, n) to keys, newest first, those that each of m rows leaves out.
+
+        Returns these cosines (b, m, beta), 0 where no key is alike any more, the places of their keys, and whether a
+        row has found all (b, m, 1).
+        """
+        order = torch.arange(cosines.shape[-1], 0, -1, device=cosines.device, dtype=cosines.dtype)
+        alike = torch.where(cosines > self.threshold, order, 0.0)
+        found, places = [], []
+        for _ in range(min(self.beta, len(order))):
+            newest = alike.amax(-1, keepdim=True)
+            at = (len(order) - newest).clamp(max=len(order) - 1).long()
+            found.append(cosines.gather(-1, at).masked_fill(newest == 0, 0.0))
+            places.append(at)
+            alike.scatter_(-1, at, 0.0)
+        return torch.cat(found, -1), torch.cat(places, -1), newest > 0

@@ -12,6 +12,7 @@ from policies import CacheView, Policy, PolicyError, Protect
 from policies.keydiff import KeyDiff
 from policies.rkv import RKV
 from policies.snapkv import SnapKV
+from tests.reference import rkv as reference
 
 KEYS = [[1, 0], [1, 0], [0, 1], [0.6, 0.8]]
 HEADS = [[0.2, 0.1, 0.1, 0.6], [0.1, 0.3, 0.4, 0.2]]  # what the last token's query gives, per query head
@@ -89,6 +90,16 @@ def test_3_20_alike_means_above_the_threshold():
     above_nine = torch.tensor([1.4, 0.6, 0.8]) / 3  # nobody does
     assert redundancy(leaning, threshold=0.7) == pytest.approx(above_seven.softmax(0).tolist(), abs=1e-6)
     assert redundancy(leaning, threshold=0.9) == pytest.approx(above_nine.softmax(0).tolist(), abs=1e-6)
+
+
+@pytest.mark.parametrize("beta", [1, 3])
+def test_3_20_keys_that_are_like_old_ones_only_find_them(beta):
+    """What a key leaves out is searched among the newest keys first, then among all: equal to the slow reference."""
+    draw = torch.Generator().manual_seed(2)
+    topics = torch.eye(6)[torch.arange(150) // 25]  # six of 25 tokens each, so that old keys resemble no new ones
+    keys = topics + 0.2 * torch.randn(150, 6, generator=draw)
+    expected = reference.redundancy(keys.double().numpy(), 0.5, beta)
+    assert redundancy(keys.tolist(), beta=beta) == pytest.approx(expected.tolist(), abs=1e-7)
 
 
 def test_3_20_redundancy_alone_ranks_like_pairwise_keydiff():
