@@ -15,7 +15,8 @@ from policies.view import CacheView, PolicyError
 
 _SMALLEST_NORM = 1e-8
 _NEWEST = 32  # keys among which nearly all find what they leave out
-_HEADS_PER_TILE, _KEYS_PER_TILE = 16, 128  # rows of the matrix of cosines that exist at one time
+_PARTS = 8  # of the heads, by how many keys search further
+_KEYS_PER_TILE = 128  # rows of the matrix of cosines that exist at one time
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,8 @@ class RKV(Stateless):
         sums.scatter_add_(-1, at.flatten(1), found.masked_fill(~complete, 0.0).flatten(1))
         searching = filled & ~complete.squeeze(-1)
         counts = searching.sum(-1)
-        for heads in torch.split(counts.argsort(descending=True), _HEADS_PER_TILE):
-            own, most = units[heads], int(counts[heads[0]])
+        for heads in torch.tensor_split(counts.argsort(descending=True), _PARTS):
+            own, most = units[heads], int(counts[heads].max()) if len(heads) else 0
             if not most:
                 break
             is_searching, keys = searching[heads].to(units.dtype).topk(most, dim=-1)  # others fill up

@@ -169,31 +169,34 @@ PRESSES = {
 }
 
 
+PEER_NEW = 64  # greedy tokens of each row
+
+
 def peer(bench: Bench) -> list[Line]:
-    """One shot beside kvpress, by the interpreter that ``--peer`` names: prefill, and compression at its end."""
+    """One shot beside kvpress, by the interpreter that ``--peer`` names: prompts, compression, 64 tokens."""
     if not bench.peer:
         return [{"what": "no --peer given: name the python of an environment that has kvpress"}]
     model = as_runs_have_it(build(bench.shape, bench.dtype, bench.device))
     engine = engine_as_runs_have_it(model)
-    tokens = prompt(bench.tokens, model.config.vocab_size)
-    ours = rounds(
-        {
-            name: partial(engine.generate, [Request(tokens, preset(name), bench.budget, 1)], Prompting("one_shot"))
-            for name in PRESSES
-        },
-        bench.repeats,
-        bench.target,
-    )
+    texts = [prompt(bench.tokens, model.config.vocab_size, seed) for seed in range(bench.rows)]
+
+    def run(name: str) -> None:
+        rows = [Request(tokens, preset(name), bench.budget, PEER_NEW) for tokens in texts]
+        engine.generate(rows, Prompting("one_shot"))
+
+    ours = rounds({name: partial(run, name) for name in PRESSES}, bench.repeats, bench.target)
     order = {
-        "config": model.config.to_diff_dict(), "dtype": str(bench.dtype)[6:], "device": bench.device, "tokens": tokens,
-        "budget": bench.budget, "presses": list(PRESSES.values()), "repeats": bench.repeats,
+        "config": model.config.to_diff_dict(), "dtype": str(bench.dtype)[6:], "device": bench.device, "tokens": texts,
+        "new": PEER_NEW, "budget": bench.budget, "presses": list(PRESSES.values()), "repeats": bench.repeats,
         "threads": torch.get_num_threads(),
     }  # fmt: skip
     script = Path(__file__).with_name("peer_kvpress.py")
     answer = subprocess.run([bench.peer, script, json.dumps(order)], check=True, stdout=subprocess.PIPE, text=True)
     theirs = json.loads(answer.stdout.splitlines()[-1])["seconds"]
+    read_and_written = bench.rows * (bench.tokens + PEER_NEW)
     return [
         {"what": f"{name}, one shot", "ours, s": median(ours[name]), "kvpress, s": median(theirs[press]),
+         "ours, tokens/s": read_and_written / median(ours[name]),
          "kvpress / ours": median(theirs[press]) / median(ours[name])}
         for name, press in PRESSES.items()
     ]  # fmt: skip
