@@ -91,8 +91,27 @@ class RKV(Stateless):
     def _left_out(self, units: Tensor, filled: Tensor) -> Tensor:
         """(b, N): the cosines to each key that others leave out. ``units``: (b, N, D) of b heads, newest keys first.
 
-        Nearly all keys find those that they leave out among the newest few, so that only the others are compared with
-        all keys; heads with about as many of these together.
+        How far a search must go is known on the device alone, where asking costs a GPU more than it saves, and a
+        recorded pass (CUDA graphs) cannot ask.
+        """
+        if units.device.type != "cpu" or units.shape[1] <= _KEYS_PER_TILE:
+            return self._left_out_of_all(units)
+        return self._left_out_by_search(units, filled)
+
+    def _left_out_of_all(self, units: Tensor) -> Tensor:
+        """As `_left_out`, every key compared with all."""
+        sums = units.new_zeros(units.shape[:2])
+        for start in range(0, units.shape[1], _KEYS_PER_TILE):
+            cosines = units[:, start : start + _KEYS_PER_TILE] @ units.transpose(-1, -2)
+            cosines.diagonal(start, -2, -1).zero_()
+            found, at, _ = self._newest_alike(cosines)
+            sums += torch.zeros_like(cosines).scatter_add_(-1, at, found).sum(-2)
+        return sums
+
+    def _left_out_by_search(self, units: Tensor, filled: Tensor) -> Tensor:
+        """As `_left_out`: nearly all keys find those that they leave out among the newest few.
+
+        So only the others are compared with all keys, heads with about as many of these together.
         """
         sums = units.new_zeros(units.shape[:2])
         cosines = units @ units[:, :_NEWEST].transpose(-1, -2)

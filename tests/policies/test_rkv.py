@@ -102,6 +102,20 @@ def test_3_20_keys_that_are_like_old_ones_only_find_them(beta):
     assert redundancy(keys.tolist(), beta=beta) == pytest.approx(expected.tolist(), abs=1e-7)
 
 
+@pytest.mark.parametrize("beta", [1, 3])
+def test_3_20_the_search_leaves_out_what_comparing_all_keys_does(beta):
+    """A processor searches, a GPU compares all keys: the same but for the order of sums."""
+    units = torch.randn(5, 300, 4, generator=torch.Generator().manual_seed(7))
+    units = units / units.norm(dim=-1, keepdim=True)
+    filled = torch.ones(5, 300, dtype=torch.bool)
+    filled[2, 200:] = False
+    units = units.masked_fill(~filled.unsqueeze(-1), 0.0)
+    scorer = RKV(beta=beta, threshold=0.9)  # of random keys some have none so near
+    searched, compared = scorer._left_out_by_search(units, filled), scorer._left_out_of_all(units)
+    assert torch.allclose(searched, compared, atol=1e-5)
+    assert compared.abs().max() > 1
+
+
 def test_3_20_redundancy_alone_ranks_like_pairwise_keydiff():
     """policies.md 3.20: where no key leaves out another, only the cosine of a key to itself is missing."""
     keys = torch.randn(40, 6, generator=torch.Generator().manual_seed(4)).tolist()
