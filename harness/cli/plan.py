@@ -16,6 +16,7 @@ from rich.markup import escape
 from harness.cli.claim_samples import claim_sample_lines
 from harness.config.cell import Cell, task_from
 from harness.config.compose import checked_config
+from harness.config.head_profiles import FILES
 from harness.config.model import DTYPES, ModelSpec, pick_device
 from harness.config.policy_config import preset
 from harness.console import say
@@ -168,8 +169,9 @@ def _by_published_lengths(configs: Sequence[Mapping[str, Any]], parts: dict[Mode
     for config in configs:
         model = ModelSpec.parse(config["model"])
         task = {key: "fixture" if key == "data" else value for key, value in config["task"].items()}
+        asked = config["model"] if _model_is_here(model) else testbed
         for policy in (config["policy"], *(preset(name) for name in config["references"] if name != "oracle")):
-            cell = Cell.parse({**config, "policy": policy, "task": task, "model": testbed})
+            cell = Cell.parse({**config, "policy": _on_any_model(policy), "task": task, "model": asked})
             samples, tokens = published_lengths(cell.task.label)
             new = getattr(cell.task, "max_new_tokens", None) or 128
             slots = 0 if cell.policy.is_dense else cell.budget.slots_for(tokens, new, [tokens])
@@ -190,6 +192,14 @@ def _by_published_lengths(configs: Sequence[Mapping[str, Any]], parts: dict[Mode
         samples, tokens = max(each.samples for each in members.values()), published_lengths(label)[1]
         words = f"{samples} samples of {tokens} tokens a task, as published (conf/estimates.yaml)"
         part.assumed.add(f"{label.partition('/')[0]}: {words}, for model or data are not on this machine")
+
+
+def _on_any_model(policy: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The policy with files that were measured on another model taken for this one's: their numbers change no work."""
+    return {
+        part: {**spec, "transfer": True} if isinstance(spec, Mapping) and not FILES.keys().isdisjoint(spec) else spec
+        for part, spec in policy.items()
+    }
 
 
 @dataclass(frozen=True)

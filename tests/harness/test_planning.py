@@ -128,6 +128,16 @@ def test_a_model_and_data_that_are_not_here_are_assumed_and_said_to_be(tmp_path)
     assert all("as published" in words for words in part.assumed)
 
 
+@pytest.mark.parametrize("name", ["qfilters", "duo_attention", "headkv_r"])
+@pytest.mark.parametrize("model", ["smollm2-360m", "testbed"])
+def test_a_policy_with_a_file_of_another_model_is_planned_where_model_or_data_are_not_here(name, model, tmp_path):
+    """On the testbed the data alone are not here. The file is refused when it is run, with what to do."""
+    data = f"data={tmp_path}"
+    (job,) = configs([f"model={model}", f"policy={name}", "task=longbench/qasper", "budget=2k", data])
+    (part,) = planned([job])
+    assert (part.cells, part.model.name) == (3, model)
+
+
 def test_what_cannot_fit_is_refused_with_what_to_change(tmp_path, monkeypatch):
     monkeypatch.setattr("harness.cli.plan._room", lambda device: 1000)
     with pytest.raises(UserError, match="choose a smaller model"):
