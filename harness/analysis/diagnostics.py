@@ -13,11 +13,10 @@ from transformers import PreTrainedModel
 
 from harness.analysis import attention_diagnostics, key_diagnostics, ranking_diagnostics, token_diagnostics
 from harness.analysis.ranking_diagnostics import RankWatcher
-from harness.analysis.recording import Diagnostic, DiagnosticInput, Need, Tape, TapeRecorder, follow
-from harness.engine.batch.feed import Watcher
+from harness.analysis.recording import DenseRuns, Diagnostic, DiagnosticInput, Need, recorded
 from harness.engine.requests import Prompting, Request
 from harness.errors import UserError
-from policies import DENSE, Policy, nearest
+from policies import Policy, nearest
 
 OWN_VECTORS: frozenset[Need] = frozenset({"vectors"})
 BOTH_VECTORS: frozenset[Need] = frozenset({"vectors", "dense"})
@@ -83,23 +82,24 @@ def diagnose(
     what: Sequence[str],
     continuation: Sequence[int] = (),
     so_far: float = 0.0,
+    dense_runs: DenseRuns | None = None,
 ) -> dict[str, pd.DataFrame]:
     """The frames asked for, by name; their columns are documented with each ``frame`` function of this package.
 
     ``tokens`` are the prompt, ``budget`` slots per layer and KV head (ignored by a dense policy), which grow to the
     share ``so_far`` of all tokens. ``continuation`` is fed after the prompt one token at a time, as decode steps;
-    policies that evict only after the prompt change nothing before it. Raises the errors of
-    `harness.config.cell.USER_ERRORS`.
+    policies that evict only after the prompt change nothing before it. ``dense_runs``: those of this model, shared
+    with calls for other policies on the same prompt. Raises the errors of `harness.config.cell.USER_ERRORS`.
     """
     diagnostics = chosen(what)
     needs = frozenset[Need]().union(*(each.needs for each in diagnostics.values()))
     check(policy, what)
     row = Request(tokens, policy, 0 if policy.is_dense else budget, so_far=so_far)
     ranks = RankWatcher()
-    run = _recorded(model, row, continuation, prompting, needs, [ranks] if "ranks" in needs else [])
+    run = recorded(model, row, continuation, prompting, needs, [ranks] if "ranks" in needs else [])
     dense = run
     if "dense" in needs and not policy.is_dense:
-        dense = _recorded(model, Request(tokens, DENSE), continuation, prompting, needs, [])
+        dense = (dense_runs or DenseRuns(model)).tape(tokens, continuation, prompting, needs)
     evidence = DiagnosticInput(run, dense, ranks.rows)
     frames = {name: each.frame(evidence) for name, each in diagnostics.items()}
     for frame in frames.values():
@@ -125,16 +125,3 @@ def check(policy: Policy, what: Sequence[str]) -> None:
                 f"Diagnostic '{name}' puts CAOTE over the policy's scores, which must be an attention mass, and those "
                 f"of '{policy.name}' are not: choose a policy over h2o, tova or snapkv."
             )
-
-
-def _recorded(
-    model: PreTrainedModel,
-    row: Request,
-    continuation: Sequence[int],
-    prompting: Prompting,
-    needs: frozenset[Need],
-    others: Sequence[Watcher],
-) -> Tape:
-    recorder = TapeRecorder(vectors="vectors" in needs, logits="logits" in needs)
-    ledger = follow(model, row, continuation, prompting, [recorder, *others])
-    return recorder.tape([*row.tokens, *continuation], len(row.tokens), ledger.invalid)

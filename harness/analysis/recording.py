@@ -198,18 +198,59 @@ def follow(
     return ForcedEngine(model, watchers=watchers).watch(row, continuation, prompting)
 
 
-def dense_continuation(
-    model: PreTrainedModel, tokens: Sequence[int], new_tokens: int, eos: Sequence[int], prompting: Prompting
-) -> list[int]:
-    """The greedy answer without eviction, at most ``new_tokens``: the tokens on which runs are compared."""
-    if not new_tokens:
-        return []
-    (outcome,) = Engine(model, eos).generate([Request(tokens, DENSE, 0, new_tokens)], prompting)
-    assert isinstance(outcome, RequestOutput)
-    return outcome.tokens
-
-
 Need = Literal["vectors", "logits", "dense", "ranks"]
+OF_THE_TAPE: frozenset[Need] = frozenset({"vectors", "logits"})
+
+
+def recorded(
+    model: PreTrainedModel,
+    row: Request,
+    continuation: Sequence[int],
+    prompting: Prompting,
+    needs: frozenset[Need],
+    others: Sequence[Watcher] = (),
+) -> Tape:
+    """The tape of one teacher-forced run, seen by ``others`` too. Raises the errors of `follow`."""
+    recorder = TapeRecorder(vectors="vectors" in needs, logits="logits" in needs)
+    ledger = follow(model, row, continuation, prompting, [recorder, *others])
+    return recorder.tape([*row.tokens, *continuation], len(row.tokens), ledger.invalid)
+
+
+class DenseRuns:
+    """A model's runs without eviction, with which policies are compared: those of one prompt are run once for all.
+
+    Only the newest prompt's are kept, each as large as `TapeRecorder` says. ``eos``: tokens that end an answer.
+    """
+
+    def __init__(self, model: PreTrainedModel, eos: Sequence[int] = ()) -> None:
+        self.model, self.eos = model, eos
+        self._prompt: tuple[int, ...] = ()
+        self._answers: dict[tuple[int, Prompting], list[int]] = {}
+        self._tapes: dict[tuple[tuple[int, ...], Prompting, frozenset[Need]], Tape] = {}
+
+    def continuation(self, tokens: Sequence[int], new_tokens: int, prompting: Prompting) -> list[int]:
+        """The greedy answer, at most ``new_tokens``: the tokens on which runs are compared."""
+        self._turn_to(tokens)
+        asked = new_tokens, prompting
+        if asked not in self._answers and new_tokens:
+            (outcome,) = Engine(self.model, self.eos).generate([Request(tokens, DENSE, 0, new_tokens)], prompting)
+            assert isinstance(outcome, RequestOutput)
+            self._answers[asked] = outcome.tokens
+        return self._answers.get(asked, [])
+
+    def tape(
+        self, tokens: Sequence[int], continuation: Sequence[int], prompting: Prompting, needs: frozenset[Need]
+    ) -> Tape:
+        """The prompt and this continuation, with what ``needs`` names recorded."""
+        self._turn_to(tokens)
+        asked = tuple(continuation), prompting, needs & OF_THE_TAPE
+        if asked not in self._tapes:
+            self._tapes[asked] = recorded(self.model, Request(tokens, DENSE), continuation, prompting, needs)
+        return self._tapes[asked]
+
+    def _turn_to(self, tokens: Sequence[int]) -> None:
+        if self._prompt != (prompt := tuple(tokens)):
+            self._prompt, self._answers, self._tapes = prompt, {}, {}
 
 
 @dataclass(frozen=True)

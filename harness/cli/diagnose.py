@@ -25,7 +25,7 @@ from harness.config.type_check import check_value
 from harness.console import console, say
 from harness.errors import CellError
 from harness.runner.checks import reason_against_cell
-from harness.runner.diagnostic_runs import TEXT, diagnosed, text_of, written
+from harness.runner.diagnostic_runs import TEXT, dense_runs, diagnosed, text_of, written
 from harness.runner.plan import plan
 from harness.runner.samples import Prompts
 from harness.store.store import Store
@@ -45,9 +45,9 @@ def main(words: Sequence[str]) -> None:
     jobs = plan(cell.model, [cell], store, prompts).jobs
     store.check_writable()
     device = pick_device(config["device"])
-    model = cell.model.load(device)
+    dense = dense_runs(cell.model, device)
     store.describe(cell.id, {**cell.description(), **provenance.cell_provenance(device)})
-    frames = [diagnosed(model, job, what) for job in jobs]
+    frames = [diagnosed(dense, job, what) for job in jobs]
     folder = store.root / cell.id
     for job, by_name in zip(jobs, frames, strict=True):
         written(by_name | {TEXT: text_of(job, prompts)}, job, folder)

@@ -19,6 +19,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from harness.analysis.diagnostics import check
+from harness.analysis.recording import DenseRuns
 from harness.analysis.token_diagnostics import pieces
 from harness.cli.arguments import parse_known
 from harness.config import provenance
@@ -28,7 +29,7 @@ from harness.config.model import ModelSpec, pick_device
 from harness.console import say
 from harness.errors import CellError, UserError
 from harness.runner.checks import reason_against_cell
-from harness.runner.diagnostic_runs import diagnosed, written
+from harness.runner.diagnostic_runs import dense_runs, diagnosed, written
 from harness.runner.plan import Job, plan, unique_cells
 from harness.runner.samples import Prompts
 from harness.store.store import Store
@@ -53,13 +54,13 @@ def main(words: Sequence[str]) -> None:
     cells = unique_cells(replace(Cell.parse(config), limit=limit) for config in configs)
     work = [(cell, _jobs(cell, store, prompts, sample)) for cell in cells]
     store.check_writable()
-    models: dict[ModelSpec, Any] = {}
+    dense: dict[ModelSpec, DenseRuns] = {}
     for cell, jobs in work:
-        if cell.model not in models:
-            models[cell.model] = cell.model.load(pick_device(device))
+        if cell.model not in dense:
+            dense[cell.model] = dense_runs(cell.model, pick_device(device))
         store.describe(cell.id, {**cell.description(), **provenance.cell_provenance(pick_device(device))})
         for job in jobs:
-            _watched(models[cell.model], job, prompts, store.root / cell.id)
+            _watched(dense[cell.model], job, prompts, store.root / cell.id)
         say(f"{cell.policy.name} at {cell.budget.label} on {cell.task.label}: {len(jobs)} watched")
     say(f"Stored under {store.root}. The pages that show it: python -m harness site results_dir={first['results_dir']}")
 
@@ -92,9 +93,9 @@ def _jobs(cell: Cell, store: Store, prompts: Prompts, sample: str) -> list[Job]:
     return chosen
 
 
-def _watched(model: Any, job: Job, prompts: Prompts, folder: Path) -> None:
+def _watched(dense: DenseRuns, job: Job, prompts: Prompts, folder: Path) -> None:
     """One run, stored with its text."""
-    frames = diagnosed(model, job, WHAT)
+    frames = diagnosed(dense, job, WHAT)
     (frame,) = frames.values()
     once = frame.drop_duplicates("position").sort_values("position")
     text = pieces(prompts.encoder(job.cell.model).tokenizer, once["token"].tolist())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -11,6 +12,7 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
+from harness.analysis.recording import DenseRuns
 from harness.config import provenance
 from harness.config.cell import Cell
 from harness.config.compose import checked_config, composing_errors
@@ -24,7 +26,7 @@ from harness.papers.figures.figure_cells import experiment_name
 from harness.papers.figures.figure_index import FigureDiagnostics, diagnostics_of, item_with_cells
 from harness.papers.published import Scale
 from harness.runner.checks import reason_against_cell
-from harness.runner.diagnostic_runs import TEXT, diagnosed, file_of, text_of, written
+from harness.runner.diagnostic_runs import TEXT, dense_runs, diagnosed, file_of, text_of, written
 from harness.runner.plan import Job, plan
 from harness.runner.samples import Prompts
 from harness.store.store import Store
@@ -47,24 +49,30 @@ def diagnose_items(paper: str, items: Sequence[str], scale: Scale, overrides: Se
     store = Store(results_dir / "diagnostics")
     if work:
         store.check_writable()
-    models: dict[ModelSpec, Any] = {}
-    computed = 0
     prompts = Prompts()
     prompts.expect(each.cell for each in work)
-    for i, each in enumerate(work, start=1):
+    by_prompt: dict[tuple[ModelSpec, tuple[int, ...]], list[tuple[Job, list[str]]]] = defaultdict(list)
+    for each in work:
         if reason := reason_against_cell(each.cell, prompts):
             raise CellError(reason)
-        missing = list(_missing_samples(each, store, prompts))
-        for job, what in missing:
-            if each.cell.model not in models:
-                models[each.cell.model] = each.cell.model.load(pick_device(device))
-            store.describe(each.cell.id, {**each.cell.description(), **provenance.cell_provenance(pick_device(device))})
-            frames = diagnosed(models[each.cell.model], job, what)
-            written(frames | {TEXT: text_of(job, prompts)}, job, store.root / each.cell.id)
-        computed += len(missing)
-        if missing:
-            say(f"{i} of {len(work)}: {each.cell.policy.name} on {each.cell.task.label}, {len(missing)} samples")
-    return computed
+        for job, what in _missing_samples(each, store, prompts):
+            by_prompt[each.cell.model, tuple(job.row.tokens)].append((job, what))
+    dense: dict[ModelSpec, DenseRuns] = {}
+    for number, ((model, _), jobs) in enumerate(by_prompt.items(), start=1):
+        if model not in dense:
+            dense[model] = dense_runs(model, pick_device(device))
+        for job, what in jobs:  # what they are compared with, the prompt without eviction, runs once
+            cell = job.cell
+            store.describe(cell.id, {**cell.description(), **provenance.cell_provenance(pick_device(device))})
+            frames = diagnosed(dense[model], job, what)
+            written(frames | {TEXT: text_of(job, prompts)}, job, store.root / cell.id)
+        say(f"{number} of {len(by_prompt)}: a prompt of {jobs[0][0].cell.task.label} under {_policies(jobs)}")
+    return sum(map(len, by_prompt.values()))
+
+
+def _policies(jobs: Sequence[tuple[Job, list[str]]]) -> str:
+    names = list(dict.fromkeys(job.cell.policy.name for job, _ in jobs))
+    return names[0] if len(names) == 1 else f"{len(names)} policies"
 
 
 def _missing_samples(work: DiagnosticWork, store: Store, prompts: Prompts) -> Iterator[tuple[Job, list[str]]]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from harness.analysis.diagnostics import diagnose
-from harness.analysis.recording import dense_continuation
+from harness.analysis.recording import DenseRuns
 from harness.analysis.token_diagnostics import pieces
 from harness.atomic_files import write_atomically
-from harness.config.model import eos_token_ids
+from harness.config.model import ModelSpec, eos_token_ids
 from harness.runner.plan import Job
 from harness.runner.samples import Prompts
 from tasks.base import Sample
@@ -20,11 +19,17 @@ from tasks.base import Sample
 TEXT = "text"  # name of the frame with the tokens of a sample as text
 
 
-def diagnosed(model: Any, job: Job, what: Sequence[str]) -> dict[str, pd.DataFrame]:
-    """The frames of one sample, with its id in front."""
+def dense_runs(model: ModelSpec, device: str) -> DenseRuns:
+    """Those of a model that is loaded onto ``device`` for them. Raises the errors of `ModelSpec.load`."""
+    loaded = model.load(device)
+    return DenseRuns(loaded, eos_token_ids(loaded))
+
+
+def diagnosed(dense: DenseRuns, job: Job, what: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """The frames of one sample under the model of these dense runs, with its id in front."""
     row, prompting = job.row, job.cell.prompting
-    continuation = dense_continuation(model, row.tokens, row.max_new_tokens, eos_token_ids(model), prompting)
-    frames = diagnose(model, row.tokens, row.policy, row.budget, prompting, what, continuation, row.so_far)
+    answer = dense.continuation(row.tokens, row.max_new_tokens, prompting)
+    frames = diagnose(dense.model, row.tokens, row.policy, row.budget, prompting, what, answer, row.so_far, dense)
     for frame in frames.values():
         frame.insert(0, "sample_id", job.sample.id)
     return frames

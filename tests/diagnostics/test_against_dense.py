@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
 from diagnostics.runs import BLOCKS, LENGTH, dense_probabilities, frames, model, policy, tape
 from engine.tiny import prompt
 
+from harness.analysis import recording
 from harness.analysis.diagnostics import diagnose
+from harness.analysis.recording import DenseRuns
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request
 from policies import DENSE
@@ -93,3 +96,25 @@ def test_one_shot_shows_in_the_continuation_alone():
     assert loss[loss["phase"] == "prompt"]["loss"].max() == 0
     assert loss[loss["phase"] == "decode"]["loss"].min() > 0
     assert diagnose(model(), [5], DENSE, 0, BLOCKS, ["prediction"])["prediction"].empty
+
+
+def test_policies_share_the_dense_run_of_a_prompt_and_get_the_frames_that_they_get_alone(monkeypatch):
+    followed, follow, shared = [], recording.follow, DenseRuns(model())
+
+    def counted(loaded, row, *others):
+        followed.append(row.policy.name)
+        return follow(loaded, row, *others)
+
+    monkeypatch.setattr(recording, "follow", counted)
+    cases = [(name, seed) for seed in (1, 2, 1) for name in ("h2o", "window", "keydiff")]
+    for name, seed in cases:
+        asked = model(), prompt(LENGTH, seed), policy(name), 10, BLOCKS, WHAT, [4, 5]
+        found, alone = diagnose(*asked, dense_runs=shared), diagnose(*asked)
+        for what in WHAT:
+            pd.testing.assert_frame_equal(found[what], alone[what])
+    # A prompt's first policy runs it dense for all of them; each of the nine cases alone does so again.
+    assert followed.count("dense") == 3 + len(cases)
+    answer = shared.continuation(prompt(LENGTH), 3, BLOCKS)
+    assert shared.continuation(prompt(LENGTH), 3, BLOCKS) is answer
+    assert len(answer) == 3
+    assert shared.continuation(prompt(LENGTH), 0, BLOCKS) == []
