@@ -57,7 +57,7 @@ def _options() -> argparse.Namespace:
         "--model",
         default="",
         choices=["testbed", *SHAPES],
-        help="weights do not matter for time (default: the scale's)",
+        help="the testbed, or a shape with random weights, which matter for R-KV's time alone (default: the scale's)",
     )
     parser.add_argument("--scale", default="mini", choices=list(SCALES), help="full: the papers' lengths")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
