@@ -169,9 +169,8 @@ def _by_published_lengths(configs: Sequence[Mapping[str, Any]], parts: dict[Mode
     for config in configs:
         model = ModelSpec.parse(config["model"])
         task = {key: "fixture" if key == "data" else value for key, value in config["task"].items()}
-        asked = config["model"] if _model_is_here(model) else testbed
         for policy in (config["policy"], *(preset(name) for name in config["references"] if name != "oracle")):
-            cell = Cell.parse({**config, "policy": _on_any_model(policy), "task": task, "model": asked})
+            cell = Cell.parse({**config, "policy": _on_any_model(policy), "task": task, "model": testbed})
             samples, tokens = published_lengths(cell.task.label)
             new = getattr(cell.task, "max_new_tokens", None) or 128
             slots = 0 if cell.policy.is_dense else cell.budget.slots_for(tokens, new, [tokens])

@@ -129,14 +129,14 @@ def test_a_model_and_data_that_are_not_here_are_assumed_and_said_to_be(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("model", "name"), [("llama3.1-8b", "duo_attention"), ("testbed", "headkv_r"), ("testbed", "qfilters")]
+    ("model", "name"), [("llama3.1-8b", "duo_attention"), ("testbed", "headkv_r"), ("smollm2-135m", "qfilters")]
 )
-def test_a_policy_with_a_file_of_another_model_is_planned_where_model_or_data_are_not_here(model, name, tmp_path):
-    """On the testbed the data alone are not here. Whether the file fits is asked when it is run."""
+def test_a_policy_with_a_file_of_its_model_is_planned_where_model_or_data_are_not_here(model, name, tmp_path):
+    """Whether the file fits is asked when it is run. The weights of SmolLM2 are the testbed's, under its name."""
+    chosen = ["model=hf", f"model.path={BUNDLED / 'testbed'}", f"model.name={model}", "model.dtype=float32"]
+    chosen = chosen if model == "smollm2-135m" else [f"model={model}"]
     data = f"data={tmp_path}"
-    (job,) = configs(
-        [f"model={model}", f"policy={name}", "prompt=one_shot", "task=longbench/qasper", "budget=2k", data]
-    )
+    (job,) = configs([*chosen, f"policy={name}", "prompt=one_shot", "task=longbench/qasper", "budget=2k", data])
     (part,) = planned([job])
     assert (part.cells, part.model.name) == (3, model)
 
