@@ -16,7 +16,7 @@ from harness.papers.claim_ledger import Claim, Comparison, claims
 from harness.papers.claim_power import CaseDemand, case_spread, floor_samples, level, samples_for_power
 from harness.papers.printed_cases import printed_cases
 from harness.papers.published import task_labels
-from harness.papers.sweep_cost import experiment_of, experiment_points, mini_estimates
+from harness.papers.sweep_cost import experiment_of, experiment_points, label_of, mini_estimates
 
 FIGURE_EFFECT = 0.1  # wanted where a claim rests on a figure without numbers: a tenth of the scale, which an eye sees
 NO_EFFECT = 1e-9
@@ -142,5 +142,4 @@ def _shape(
 
 def task_label(option: str) -> str:
     """The label of a task from its file in conf/task: the one of the spreads that begins it; empty for another."""
-    known = mini_estimates()["spread"]
-    return max((each for each in known if option == each or option.startswith(f"{each}/")), key=len, default="")
+    return label_of(option, mini_estimates()["spread"])

@@ -147,7 +147,7 @@ def _later_half(frame: pd.DataFrame, names: Iterable[str]) -> Columns:
     return {"the smallest head": heads.groupby("sample_id").min()}
 
 
-ALIKE = FigureDiagnostics(("key_attention",), full=60, mini=60, of_dense=True)
+ALIKE = FigureDiagnostics(("key_attention",), full=60, mini=20, of_dense=True)
 HEADS = FigureDiagnostics(("key_query",), full=20, mini=20)
 
 # Twelve prompts where a diagnostic is dear: an exact test of twelve that all agree has p = .0005.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
@@ -47,7 +47,7 @@ class SweepCells:
 class SweepCost:
     """Seconds of one process for experiments in one sweep. Cells that experiments share run once.
 
-    ``points``: by experiment. ``at``: the place of each cell; its seconds a sample are those of its prompt regime.
+    ``points``: by experiment. ``at``: the place of each cell; its seconds a sample are those of its regime and task.
     """
 
     points: Mapping[str, Sequence[Point]]
@@ -62,8 +62,7 @@ class SweepCost:
     @cached_property
     def each_seconds(self) -> Floats:
         """(cells,): of one sample."""
-        cost = mini_estimates()["seconds"]
-        return np.array([cost[key[0]] for key in self.at], dtype=np.float64)
+        return np.array([seconds_of_sample(str(key[0]), str(key[1])) for key in self.at], dtype=np.float64)
 
     def cells(self, chosen: Mapping[str, Sequence[Point]]) -> SweepCells:
         """The cells of some points with their baselines."""
@@ -111,7 +110,19 @@ def _cells_of(point: Point) -> Iterator[tuple[CellKey, int]]:
 
 
 @cache
+def seconds_of_sample(prompt: str, task: str) -> float:
+    """Of one process, a sample of a task (``longbench_mini/code``, ``niah/short``) in a prompt regime."""
+    known = mini_estimates()["seconds"][prompt]
+    return float(known[label_of(task, known) or "other"])
+
+
+def label_of(task: str, labels: Iterable[str]) -> str:
+    """The label that begins a task's name: ``niah`` of ``niah/short``, the longest of several; empty for none."""
+    return max((each for each in labels if task == each or task.startswith(f"{each}/")), key=len, default="")
+
+
+@cache
 def mini_estimates() -> Mapping[str, Any]:
-    """``mini`` of conf/estimates.yaml: seconds of a sample by prompt regime, spreads of scores by task."""
+    """``mini`` of conf/estimates.yaml: seconds of a sample by prompt regime and task, spreads of scores by task."""
     found: Any = OmegaConf.to_container(OmegaConf.load(CONF / "estimates.yaml"))
     return dict(found["mini"])
