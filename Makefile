@@ -95,9 +95,7 @@ leaderboard: $(READY)  ## all policies at 8:1, 4:1 and 2:1 of the bytes, in both
 	$(BIN)/python -m harness report paper=ours results_dir=$(BOARD)
 
 reference: $(READY)  ## copy the result of make reproduce to results/reference, which is in git
-	$(BIN)/python -m harness store pack --to results/reference
-	rm -rf results/reference/efficiency results/reference/diagnostics
-	cp -r results/efficiency results/diagnostics results/reference/
+	$(BIN)/python -m scripts.keep_reference
 	$(BIN)/python -m harness report paper=all results_dir=results/reference
 	rm -f results/reference/reports/*/*/*.png results/reference/reports/*/*/*.svg  # the pages contain them
 	rm -f results/reference/reports/*/.made_from  # it depends on the machine and the day

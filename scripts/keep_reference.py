@@ -1,0 +1,68 @@
+"""The result of `make reproduce` copied to results/reference, which is in git (`make reference` renders its reports too).
+
+python -m scripts.keep_reference [--results results] [--to results/reference]
+
+Rows, diagnostics and costs of a model replace those of the same model there; those of other models stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+import pandas as pd
+
+from harness import load_rows
+from harness.console import say
+from harness.papers.efficiency_rows import FOLDER as COSTS
+from harness.store.cell_folders import read_description
+from harness.store.loading import PACKED_FILE, pack
+
+DIAGNOSTICS = "diagnostics"
+
+
+def keep_rows(results: Path, to: Path) -> set[str]:
+    """Pack the rows of ``results`` with those of other models in ``to``; returns the models of ``results``."""
+    rows = load_rows(results)
+    models = set(rows["model"])
+    if (to / PACKED_FILE).exists():
+        kept = load_rows(to)
+        rows = pd.concat([rows, kept[~kept["model"].isin(models)]], ignore_index=True)
+    pack(rows, to)
+    return models
+
+
+def keep_diagnostics(results: Path, to: Path, models: set[str]) -> None:
+    """Copy the folders of diagnosed cells, in place of all that these models have there."""
+    for cell in sorted((to / DIAGNOSTICS).glob("*")):
+        if read_description(cell)["model"] in models:
+            shutil.rmtree(cell)
+    for cell in sorted((results / DIAGNOSTICS).glob("*")):
+        shutil.copytree(cell, to / DIAGNOSTICS / cell.name)
+
+
+def keep_costs(results: Path, to: Path, models: set[str]) -> None:
+    """Copy the files of runs of costs, in place of all that these models have there."""
+    for file in sorted((to / COSTS).glob("*.parquet")):
+        if set(pd.read_parquet(file, columns=["model"])["model"]) <= models:
+            file.unlink()
+    (to / COSTS).mkdir(parents=True, exist_ok=True)
+    for file in sorted((results / COSTS).glob("*.parquet")):
+        shutil.copy(file, to / COSTS / file.name)
+
+
+def main() -> None:
+    """Copy, and say of which models."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--to", type=Path, default=Path("results/reference"))
+    given = parser.parse_args()
+    models = keep_rows(given.results, given.to)
+    keep_diagnostics(given.results, given.to, models)
+    keep_costs(given.results, given.to, models)
+    say(f"{given.to}: rows, diagnostics and costs of {', '.join(sorted(models))}; those of other models stay")
+
+
+if __name__ == "__main__":
+    main()

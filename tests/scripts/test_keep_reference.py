@@ -1,0 +1,58 @@
+"""A new reference result of one model leaves what was kept of another as it is."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from harness import load_rows
+from harness.papers.efficiency_rows import FOLDER as COSTS
+from harness.store.loading import pack
+from harness.store.store import Store
+from scripts.keep_reference import DIAGNOSTICS, keep_costs, keep_diagnostics, keep_rows
+
+
+def cells(folder, values):
+    """One cell of each model with one row, under ``folder``."""
+    store = Store(folder)
+    for model, value in values.items():
+        store.describe(f"{model}-{value}", {"cell_id": f"{model}-{value}", "config": {}, "model": model})
+        row = {"sample_id": "s0", "metric": "nll", "value": value}
+        store.append(f"{model}-{value}", [row], {"created": "2026-11-21T10:00:00+00:00"})
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """A result of ``small``, and a reference that has other cells of ``small`` and cells of ``large``."""
+    results, kept = tmp_path / "results", tmp_path / "kept"
+    cells(results / "runs", {"small": 2.0})
+    cells(results / DIAGNOSTICS, {"small": 2.0})
+    cells(tmp_path / "earlier" / "runs", {"small": 1.0, "large": 1.0})
+    pack(load_rows(tmp_path / "earlier"), kept)
+    cells(kept / DIAGNOSTICS, {"small": 1.0, "large": 1.0})
+    for folder, costs in ((results, {"new": "small"}), (kept, {"old": "small", "other": "large"})):
+        (folder / COSTS).mkdir()
+        for name, model in costs.items():
+            pd.DataFrame({"model": [model]}).to_parquet(folder / COSTS / f"{name}.parquet")
+    return results, kept
+
+
+def test_rows_of_the_model_are_replaced_and_those_of_another_stay(folders):
+    assert keep_rows(*folders) == {"small"}
+    assert set(load_rows(folders[1])["cell_id"]) == {"small-2.0", "large-1.0"}
+
+
+def test_so_are_its_diagnostics_and_its_costs(folders):
+    keep_diagnostics(*folders, {"small"})
+    keep_costs(*folders, {"small"})
+    assert {cell.name for cell in (folders[1] / DIAGNOSTICS).iterdir()} == {"small-2.0", "large-1.0"}
+    assert {file.stem for file in (folders[1] / COSTS).iterdir()} == {"new", "other"}
+
+
+def test_a_folder_that_has_nothing_yet_gets_all_of_it(folders, tmp_path):
+    models = keep_rows(folders[0], tmp_path / "first")
+    keep_diagnostics(folders[0], tmp_path / "first", models)
+    keep_costs(folders[0], tmp_path / "first", models)
+    assert set(load_rows(tmp_path / "first")["model"]) == {"small"}
+    assert (tmp_path / "first" / DIAGNOSTICS / "small-2.0").is_dir()
+    assert (tmp_path / "first" / COSTS / "new.parquet").is_file()
