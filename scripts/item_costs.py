@@ -84,14 +84,15 @@ def sentence(item: str, samples: Mapping[Key, int], measured: Mapping[Key, Spent
     present = [(measured[key], count) for key, count in samples.items() if key in measured]
     if not present:
         return ""
-    minutes = sum(each.seconds / each.samples * count for each, count in present) / CORES / 60
+    seconds = sum(each.seconds / each.samples * count for each, count in present) / CORES
+    time = f"{seconds / 60:.1f} minutes" if seconds >= 6 else f"{seconds:.1f} seconds"
     day = max(each.day for each, _ in present)
     least, asked = min(((each.samples, count) for each, count in present), key=lambda pair: pair[0] / pair[1])
     how = f"measured {day}" if least >= asked else f"extrapolated from {least} of {asked} samples, {day}"
     if len(present) < len(samples):
         how += f", {len(present)} of {len(samples)} cells"
     return (
-        f"# Cost:     {minutes:.1f} minutes on two cores at scale=mini ({how});\n"
+        f"# Cost:     {time} on two cores at scale=mini ({how});\n"
         f"#           python -m harness plan +exp={item} scale=full estimates the paper's own setting\n"
     )
 
