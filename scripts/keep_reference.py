@@ -1,4 +1,4 @@
-"""The result of `make reproduce` copied to results/reference, which is in git (`make reference` renders its reports too).
+"""The result of `make reproduce` copied to results/reference, which is in git (`make reference` renders its reports).
 
 python -m scripts.keep_reference [--results results] [--to results/reference]
 

@@ -113,6 +113,8 @@ def _case_result(
         error = _error_of_equal_pairs(own)
         reach = student_quantile(level, math.inf) * error
         low, high = min(low, estimate - reach), max(high, estimate + reach)
+    # Sums differ in their last digit from processor to processor, and a text of -0.1075 would be -0.107 or -0.108.
+    estimate, low, high = (round(float(each), 12) for each in (estimate, low, high))
     return ClaimResult(case.label, estimate, low, high, error, n, *p)
 
 
