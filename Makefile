@@ -65,8 +65,8 @@ SCALE  ?= mini
 PAPERS := hashevict keydiff caote buzz kvec
 TWO     := $(if $(filter mini,$(SCALE)),--jobs=2)
 BOARD   := results/board
-# The testbed is shipped in bfloat16, and computes in it where the processor has instructions for that type.
-CHOSEN  := scale=$(SCALE) $(if $(MODEL),model=$(MODEL)) $(if $(filter mini,$(SCALE)),model.dtype=auto)
+# The models of our own scales compute in bfloat16 where the processor has instructions for it.
+CHOSEN  := scale=$(SCALE) $(if $(MODEL),model=$(MODEL)) $(if $(filter mini small,$(SCALE)),model.dtype=auto)
 SWEEP   := $(CHOSEN) summary=false launcher=local
 
 plan-%: $(READY)  ## plan-<paper>: estimate what its sweep feeds and holds, before anything runs (MODEL=…, SCALE=full)

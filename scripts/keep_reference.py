@@ -2,7 +2,7 @@
 
 python -m scripts.keep_reference [--results results] [--to results/reference]
 
-Rows, diagnostics and costs of a model replace those of the same model there; those of other models stay.
+Rows replace those of the same model, task and prompt regime there, diagnostics and costs those of the same model.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from harness.store.cell_folders import read_description
 from harness.store.loading import PACKED_FILE, pack
 
 DIAGNOSTICS = "diagnostics"
+OF_A_PLACE = ["model", "task", "prompt"]
 
 
 def keep_rows(results: Path, to: Path) -> set[str]:
-    """Pack the rows of ``results`` with those of other models in ``to``; returns the models of ``results``."""
+    """Pack the rows of ``results`` with those of ``to`` that they do not replace; returns the models of ``results``."""
     rows = load_rows(results)
-    models = set(rows["model"])
     if (to / PACKED_FILE).exists():
         kept = load_rows(to)
-        rows = pd.concat([rows, kept[~kept["model"].isin(models)]], ignore_index=True)
-    pack(rows, to)
-    return models
+        replaced = pd.MultiIndex.from_frame(kept[OF_A_PLACE]).isin(pd.MultiIndex.from_frame(rows[OF_A_PLACE]))
+        pack(pd.concat([rows, kept[~replaced]], ignore_index=True), to)
+    else:
+        pack(rows, to)
+    return set(rows["model"])
 
 
 def keep_diagnostics(results: Path, to: Path, models: set[str]) -> None:
@@ -61,7 +63,7 @@ def main() -> None:
     models = keep_rows(given.results, given.to)
     keep_diagnostics(given.results, given.to, models)
     keep_costs(given.results, given.to, models)
-    say(f"{given.to}: rows, diagnostics and costs of {', '.join(sorted(models))}; those of other models stay")
+    say(f"{given.to}: rows, diagnostics and costs of {', '.join(sorted(models))}; those of other models and tasks stay")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the planned samples are worth to a paper's claims: a table below the plan of its sweep at scale=mini."""
+"""What the planned samples are worth to a paper's claims: a table below the plan of its sweep on a model of ours."""
 
 from __future__ import annotations
 
@@ -8,27 +8,28 @@ from omegaconf import DictConfig
 
 from harness.config.experiments import planned_samples
 from harness.papers.claim_demands import claim_demands
-from harness.papers.published import PAPERS, Scale, model_of
+from harness.papers.published import OF_OUR_MODELS, PAPERS, model_of
 from harness.papers.sample_plan import ClaimSamples, samples_of_claims
 
-SCALE: Scale = "mini"
 HEAD = "claim   wants           gets  sees    needs       measured by"
 WIDTH = 100  # columns of a terminal
 
 
 def claim_sample_lines(configs: Sequence[DictConfig]) -> list[str]:
-    """The lines of the table; empty where the configurations are not those of a paper on the testbed."""
+    """The lines of the table; empty where the configurations are not those of a paper on a model of ours."""
     paper, _, item = str(configs[0].name).partition("-")
-    if paper not in PAPERS or configs[0].model.name != model_of(SCALE):
+    scale = next((each for each in OF_OUR_MODELS if configs[0].model.name == model_of(each)), None)
+    if paper not in PAPERS or scale is None:
         return []
     experiment = f"{paper}/{item}" if item else ""
-    demands = [each for each in claim_demands(paper, SCALE) if not experiment or experiment in each.experiments]
-    found = samples_of_claims(demands, planned_samples()[SCALE])
+    demands = [each for each in claim_demands(paper, scale) if not experiment or experiment in each.experiments]
+    found = samples_of_claims(demands, planned_samples()[scale], scale)
     if not found:
         return []
     return [
         "",
-        "samples of conf/samples/mini.yaml by claim; effects, in units of the metric, that 80 of 100 sweeps see (Holm)",
+        f"samples of conf/samples/{scale}.yaml by claim; effects, in units of the metric, that 80 of 100 sweeps see "
+        "(Holm)",
         HEAD,
         *map(_line, found),
         *_short(found),

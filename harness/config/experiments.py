@@ -97,7 +97,7 @@ class PlannedSamples:
         if item not in self.rules:
             raise UserError(
                 f"Experiment {item} has no number of samples at scale={self.scale}: write limit into its grids, or let "
-                "'python -m scripts.plan_samples' write it into conf/samples/{self.scale}.yaml."
+                f"'python -m scripts.plan_samples --scale {self.scale}' write it into conf/samples/{self.scale}.yaml."
             )
         return max([self.fewest, *(rule.samples for rule in self.rules[item] if rule.holds_for(point))])
 

@@ -1,4 +1,4 @@
-"""What a claim's test asks of a sweep at scale=mini: the effect it wants to see and the spread it has to see it in."""
+"""What a claim's test asks of a sweep on our models: the effect it wants to see and the spread it has to see it in."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from harness.papers.claim_ledger import Claim, Comparison, claims
 from harness.papers.claim_power import CaseDemand, case_spread, floor_samples, level, samples_for_power
 from harness.papers.printed_cases import printed_cases
 from harness.papers.published import task_labels
-from harness.papers.sweep_cost import experiment_of, experiment_points, label_of, mini_estimates
+from harness.papers.sweep_cost import experiment_of, experiment_points, label_of, sample_estimates
 
 FIGURE_EFFECT = 0.1  # wanted where a claim rests on a figure without numbers: a tenth of the scale, which an eye sees
 NO_EFFECT = 1e-9
-PLANNED: published.Scale = "mini"  # the scale whose samples are planned
 POSITIONS = 3  # of the answer among the documents (conf/task/longbench_mini/multi_doc_qa.yaml)
 
 
@@ -38,7 +37,7 @@ class WantedEffect:
 
 @dataclass(frozen=True)
 class ClaimDemand:
-    """A claim that rows test at scale=mini. ``cases``: with the wanted effect; ``alpha``: the level of each of them.
+    """A claim that rows test at a scale. ``cases``: with the wanted effect; ``alpha``: the level of each of them.
 
     ``experiments``: what measures it; ``floor``: the fewest samples with which its test can reach the level.
     """
@@ -81,7 +80,7 @@ def wanted_effect(claim: Claim) -> WantedEffect:
 
 
 @cache
-def claim_demands(paper: str, scale: published.Scale = PLANNED) -> list[ClaimDemand]:
+def claim_demands(paper: str, scale: published.Scale = "mini") -> list[ClaimDemand]:
     """The claims of a paper that rows of its experiments test at this scale."""
     points = experiment_points(scale)
     testable = [each for each in claims(paper) if each.comparisons and not each.of_one_model]
@@ -91,7 +90,7 @@ def claim_demands(paper: str, scale: published.Scale = PLANNED) -> list[ClaimDem
         shapes = [
             shape
             for each in claim.comparisons
-            if not each.quantity and (shape := _shape(claim, each, experiments, points))
+            if not each.quantity and (shape := _shape(claim, each, experiments, points, scale))
         ]
         if not shapes:
             continue
@@ -105,7 +104,11 @@ def claim_demands(paper: str, scale: published.Scale = PLANNED) -> list[ClaimDem
 
 
 def _shape(
-    claim: Claim, comparison: Comparison, experiments: Sequence[str], points: Mapping[str, Sequence[Point]]
+    claim: Claim,
+    comparison: Comparison,
+    experiments: Sequence[str],
+    points: Mapping[str, Sequence[Point]],
+    scale: published.Scale,
 ) -> tuple[list[CaseDemand], float] | None:
     """The spreads of a comparison's cases, and how many of the tasks differ between two methods in one sample each.
 
@@ -114,11 +117,12 @@ def _shape(
     if comparison.column not in ("", "coverage"):
         return None
     labels = [each for task in comparison.task for each in task_labels(claim.paper, task)]
-    run = {label for name in experiments for point in points[name] if (label := task_label(str(point["task"])))}
-    tasks = published.proxy_tasks(labels, run, PLANNED, claim.paper)
+    options = [str(point["task"]) for name in experiments for point in points[name]]
+    run = {label for option in options if (label := task_label(option, scale))}
+    tasks = published.proxy_tasks(labels, run, scale, claim.paper)
     if not tasks:
         return None
-    known = [mini_estimates()["spread"]["coverage" if comparison.column else task] for task in tasks]
+    known = [sample_estimates(scale)["spread"]["coverage" if comparison.column else task] for task in tasks]
     parts = POSITIONS if comparison.split or comparison.only else 1
     each_task = parts if comparison.split else 1
     strata = [f"{task} {part}" for task in tasks for part in range(each_task)]
@@ -140,6 +144,6 @@ def _shape(
     return found, (differing / len(known) if comparison.per == "task" else differing) / parts
 
 
-def task_label(option: str) -> str:
+def task_label(option: str, scale: published.Scale) -> str:
     """The label of a task from its file in conf/task: the one of the spreads that begins it; empty for another."""
-    return label_of(option, mini_estimates()["spread"])
+    return label_of(option, sample_estimates(scale)["spread"])

@@ -1,7 +1,8 @@
 """What earlier sweeps, the pilot, say about each claim: how clearly it leans, and which cells it was tested on.
 
-``conf/pilot.csv`` keeps it. The samples of the sweep that decides are planned with it (`harness.papers.sample_plan`)
-and drawn with another seed, so that the samples which chose the numbers are not those that are tested.
+``conf/samples/<scale>_pilot.csv`` keeps it. The samples of the sweep that decides are planned with it
+(`harness.papers.sample_plan`) and drawn with another seed, so that the samples which chose the numbers are not those
+that are tested.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import pandas as pd
 from scipy.special import ndtr, ndtri
@@ -19,10 +21,10 @@ from harness.config.experiments import CONF
 from harness.papers.cell_index import CellIndex
 from harness.papers.claim_evidence import ClaimEvidence, collect_evidence
 from harness.papers.claim_ledger import claims
-from harness.papers.published import PAPERS
+from harness.papers.published import PAPERS, Scale
 
-FILE = CONF / "pilot.csv"
 FIXED_PLACES = ("book_perplexity",)  # tasks whose samples are the same at every seed, in another order
+FIXED_ROWS = ("hashevict/", "buzz/", "wikitext")  # and in the same order: rows of a data set
 OF_A_CELL = ("block_size", "budget", "config", "created", "git", "model", "policy", "prompt", "seed", "task")
 CLEAREST = 8.0  # standard errors; beyond this a p is not told from zero
 
@@ -82,16 +84,19 @@ def _but_for_seed_and_code(config: str) -> str:
     return json.dumps(described, sort_keys=True)
 
 
-def pilot_of(rows: pd.DataFrame) -> list[ClaimPilot]:
-    """The pilot that a sweep's rows are, of every claim that is a comparison."""
+def pilot_of(rows: pd.DataFrame, scale: Scale) -> list[ClaimPilot]:
+    """The pilot that a sweep's rows are, of every claim that is a comparison.
+
+    Claims on `FIXED_ROWS` have none: the sweep that tests them reads the rows that the pilot has read.
+    """
     index = CellIndex(rows)
     found = []
     for paper in PAPERS:
         for claim in claims(paper):
-            evidence = collect_evidence(claim, index, "mini")
+            evidence = collect_evidence(claim, index, scale)
             if claim.comparison is not None:
                 found.append(_pilot_of_claim(claim.id, evidence))
-    return found
+    return [each for each in found if not any(task.startswith(FIXED_ROWS) for task in each.tasks)]
 
 
 def _pilot_of_claim(claim: str, evidence: ClaimEvidence) -> ClaimPilot:
@@ -116,17 +121,22 @@ def _pilot_of_claim(claim: str, evidence: ClaimEvidence) -> ClaimPilot:
     )
 
 
-def write_pilot(found: Iterable[ClaimPilot]) -> None:
-    """Write ``conf/pilot.csv``."""
+def pilot_file(scale: Scale) -> Path:
+    """The file that keeps a scale's pilot."""
+    return CONF / "samples" / f"{scale}_pilot.csv"
+
+
+def write_pilot(found: Iterable[ClaimPilot], scale: Scale) -> None:
+    """Write `pilot_file`."""
     lists = ("tasks", "policies", "budgets")
     rows = [{**vars(each), **{name: " ".join(getattr(each, name)) for name in lists}} for each in found]
-    pd.DataFrame(rows).to_csv(FILE, index=False)
+    pd.DataFrame(rows).to_csv(pilot_file(scale), index=False)
 
 
 @cache
-def stored_pilot() -> dict[str, ClaimPilot]:
-    """``conf/pilot.csv`` by claim."""
-    table = pd.read_csv(FILE, dtype={"budgets": str}, keep_default_na=False)
+def stored_pilot(scale: Scale) -> dict[str, ClaimPilot]:
+    """A scale's `pilot_file` by claim."""
+    table = pd.read_csv(pilot_file(scale), dtype={"budgets": str}, keep_default_na=False)
     return {
         str(row["claim"]): ClaimPilot(
             str(row["claim"]),

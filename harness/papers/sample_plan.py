@@ -2,7 +2,7 @@
 
 The papers' own effects, a point of 49, would need tens of thousands of samples, so not every claim can be decided. The
 pilot (`harness.papers.claim_pilot`) says how clearly each claim leans; time is spent where it decides most. What a
-claim wants, sees and would need stands in `make plan-<paper>`; ``conf/samples/mini.yaml`` keeps the outcome.
+claim wants, sees and would need stands in `make plan-<paper>`; ``conf/samples/<scale>.yaml`` keeps the outcome.
 """
 
 from __future__ import annotations
@@ -16,14 +16,31 @@ from harness.config.experiments import PlannedSamples, SampleRule
 from harness.papers.claim_demands import ClaimDemand, claim_demands, task_label
 from harness.papers.claim_pilot import FIXED_PLACES, ClaimPilot, stored_pilot
 from harness.papers.claim_power import detected_effect, samples_for_power
-from harness.papers.published import PAPERS
+from harness.papers.published import PAPERS, Scale
 from harness.papers.sweep_cost import SweepCost, experiment_points
 
 FEWEST, MOST, STEP = 4, 240, 2  # samples per cell
-UNREAD = 60  # windows of novels that the pilot has not read: the quarter with which another seed begins
-MINUTES, PROCESSES = 25.0, 2  # of the sweep over all papers, beside 2 minutes to begin and to end
+PROCESSES = 2
 SMALLEST = 1.0  # effect of interest of a claim without a pilot, in standard deviations of its paired differences
-SEED = 10  # of the samples; those of the pilot have 0, 1, 3, 4 and 5, whose windows of novels are others
+
+
+@dataclass(frozen=True)
+class PlanSettings:
+    """Of a scale. ``minutes``: of the sweep over all papers, beside those to begin and to end.
+
+    ``seed``: of the samples, none of the pilot's; ``unread``: windows of novels with which it begins and that the pilot
+    has not read.
+    """
+
+    minutes: float
+    seed: int
+    unread: int
+
+
+SETTINGS: Mapping[Scale, PlanSettings] = {
+    "mini": PlanSettings(minutes=25.0, seed=10, unread=60),  # the pilot: seeds 0, 1, 3, 4 and 5
+    "small": PlanSettings(minutes=70.0, seed=2, unread=30),  # the pilot: seed 0
+}
 
 
 @dataclass(frozen=True)
@@ -47,13 +64,14 @@ class SamplePlan:
     ``expected``: claims about rows that the pilot expects to be decided; ``seconds``: of one process.
     """
 
+    scale: Scale
     bought: Sequence[tuple[ClaimCells, int]]
     expected: float
     seconds: float
 
-    def rules(self, scale: str = "mini") -> dict[str, dict[SampleRule, list[str]]]:
+    def rules(self) -> dict[str, dict[SampleRule, list[str]]]:
         """By item its rules, each with the claims that it is for."""
-        points = experiment_points(scale)
+        points = experiment_points(self.scale)
         found: dict[str, dict[SampleRule, list[str]]] = {item: {} for item in points}
         for group, count in self.bought:
             for item in group.experiments:
@@ -62,23 +80,27 @@ class SamplePlan:
                     claims.extend(demand.claim.id for demand in group.demands)
         return found
 
-    def samples(self, scale: str = "mini") -> PlannedSamples:
-        """As ``conf/samples/mini.yaml`` says it."""
-        return PlannedSamples(scale, SEED, FEWEST, {item: tuple(own) for item, own in self.rules(scale).items()})
+    def samples(self) -> PlannedSamples:
+        """As ``conf/samples/<scale>.yaml`` says it."""
+        rules = {item: tuple(own) for item, own in self.rules().items()}
+        return PlannedSamples(self.scale, SETTINGS[self.scale].seed, FEWEST, rules)
 
 
 @dataclass(frozen=True)
 class ClaimCells:
-    """Claims that the same cells decide: those of some experiments that ``cells``, a rule of any number, is about."""
+    """Claims that the same cells decide: those of some experiments that ``cells``, a rule of any number, is about.
+
+    ``most``: samples of them that a pilot has not read.
+    """
 
     demands: tuple[ClaimDemand, ...]
     experiments: tuple[str, ...]
     cells: SampleRule
+    most: int
 
     def chance(self, samples: int, pilot: Mapping[str, ClaimPilot]) -> float:
         """How many of them so many samples are expected to decide; samples that the pilot has seen add nothing."""
-        reads_novels = any(task.startswith(FIXED_PLACES) for task in self.cells.tasks)
-        fresh = min(samples, UNREAD) if reads_novels else samples
+        fresh = min(samples, self.most)
         return sum(_chance(each, fresh, pilot.get(each.claim.id)) for each in self.demands)
 
 
@@ -94,13 +116,14 @@ def unseen_samples(demand: ClaimDemand) -> int:
     return min(MOST, max(FEWEST, STEP * -(-max(found, demand.floor) // STEP)))
 
 
-def sample_plan(minutes: float = MINUTES, processes: int = PROCESSES, scale: str = "mini") -> SamplePlan:
-    """The plan for the experiments of all papers that decides most claims within the time that is allowed.
+def sample_plan(scale: Scale, minutes: float = 0.0, processes: int = PROCESSES) -> SamplePlan:
+    """The plan for the experiments of all papers that decides most claims within ``minutes`` (0: the scale's own).
 
     Greedy: of all claims and numbers of samples the one is bought that adds the most expected decisions per second,
     until no other fits. Cells that were bought for one claim are free for the next.
     """
-    pilot, cost = stored_pilot(), SweepCost(experiment_points(scale))
+    minutes = minutes or SETTINGS[scale].minutes
+    pilot, cost = stored_pilot(scale), SweepCost(experiment_points(scale), scale)
     groups = claim_cells(scale, pilot)
     cells = [
         cost.cells({name: [p for p in cost.points[name] if g.cells.holds_for(p)] for name in g.experiments})
@@ -122,35 +145,41 @@ def sample_plan(minutes: float = MINUTES, processes: int = PROCESSES, scale: str
         bought[group] = number
         at = cost.raised(cells[group], at, int(numbers[number]))
     return SamplePlan(
+        scale,
         [(group, int(numbers[own])) for group, own in zip(groups, bought, strict=True) if own],
         float(chances[np.arange(len(groups)), bought].sum()),
         60 * minutes * processes - left,
     )
 
 
-def claim_cells(scale: str, pilot: Mapping[str, ClaimPilot]) -> list[ClaimCells]:
+def claim_cells(scale: Scale, pilot: Mapping[str, ClaimPilot]) -> list[ClaimCells]:
     """The claims that rows test, by the cells that decide them."""
     found: dict[tuple[tuple[str, ...], SampleRule], list[ClaimDemand]] = {}
     for demand in (each for paper in PAPERS for each in claim_demands(paper, scale)):
         rule = _rule(demand, pilot.get(demand.claim.id), scale)
         found.setdefault((demand.experiments, rule), []).append(demand)
-    return [ClaimCells(tuple(own), *where) for where, own in found.items()]
+    return [
+        ClaimCells(tuple(own), experiments, cells, _most(cells, SETTINGS[scale].unread))
+        for (experiments, cells), own in found.items()
+    ]
 
 
-def _rule(demand: ClaimDemand, pilot: ClaimPilot | None, scale: str) -> SampleRule:
+def _most(cells: SampleRule, unread: int) -> int:
+    return unread if any(task.startswith(FIXED_PLACES) for task in cells.tasks) else MOST
+
+
+def _rule(demand: ClaimDemand, pilot: ClaimPilot | None, scale: Scale) -> SampleRule:
     """About the cells that decide the claim; about all of its experiments without a pilot."""
     if pilot is None:
         return SampleRule(0)
     points = [point for name in demand.experiments for point in experiment_points(scale)[name]]
-    tasks = dict.fromkeys(str(each["task"]) for each in points if task_label(str(each["task"])) in pilot.tasks)
+    tasks = dict.fromkeys(str(each["task"]) for each in points if task_label(str(each["task"]), scale) in pilot.tasks)
     return SampleRule(0, tuple(tasks), pilot.policies, pilot.budgets)
 
 
-def samples_of_claims(
-    demands: Sequence[ClaimDemand], planned: PlannedSamples, scale: str = "mini"
-) -> list[ClaimSamples]:
+def samples_of_claims(demands: Sequence[ClaimDemand], planned: PlannedSamples, scale: Scale) -> list[ClaimSamples]:
     """What each claim gets from the planned samples: those of the cell that has the fewest, of those that decide it."""
-    pilot, points, found = stored_pilot(), experiment_points(scale), []
+    pilot, points, found = stored_pilot(scale), experiment_points(scale), []
     for each in demands:
         rule = _rule(each, pilot.get(each.claim.id), scale)
         own = [planned.of(name, p) for name in each.experiments for p in points[name] if rule.holds_for(p)]

@@ -1,7 +1,8 @@
-"""The cells of the papers' experiments at a scale, and what a sweep of them takes on the testbed."""
+"""The cells of the papers' experiments at a scale, and what a sweep of them takes on that scale's model."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -13,6 +14,7 @@ from omegaconf import OmegaConf
 
 from harness.analysis.statistics import Floats
 from harness.config.experiments import CONF, Point, grid_points
+from harness.papers.published import Scale
 
 ALL = 10**9  # samples of a cell that has no limit
 Places = npt.NDArray[np.int64]
@@ -20,7 +22,7 @@ CellKey = tuple[Any, ...]  # its prompt regime, and what else tells it from othe
 
 
 @cache
-def experiment_points(scale: str = "mini") -> Mapping[str, list[Point]]:
+def experiment_points(scale: Scale = "mini") -> Mapping[str, list[Point]]:
     """By experiment (``keydiff/table_1``) its points; experiments without cells at this scale are left out."""
     found: dict[str, list[Point]] = {}
     for file in sorted(CONF.glob("exp/*/*.yaml")):
@@ -51,6 +53,7 @@ class SweepCost:
     """
 
     points: Mapping[str, Sequence[Point]]
+    scale: Scale = "mini"
     at: dict[CellKey, int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -62,7 +65,7 @@ class SweepCost:
     @cached_property
     def each_seconds(self) -> Floats:
         """(cells,): of one sample."""
-        return np.array([seconds_of_sample(str(key[0]), str(key[1])) for key in self.at], dtype=np.float64)
+        return np.array([seconds_of_sample(str(key[0]), str(key[1]), self.scale) for key in self.at], dtype=np.float64)
 
     def cells(self, chosen: Mapping[str, Sequence[Point]]) -> SweepCells:
         """The cells of some points with their baselines."""
@@ -110,19 +113,22 @@ def _cells_of(point: Point) -> Iterator[tuple[CellKey, int]]:
 
 
 @cache
-def seconds_of_sample(prompt: str, task: str) -> float:
+def seconds_of_sample(prompt: str, task: str, scale: Scale) -> float:
     """Of one process, a sample of a task (``longbench_mini/code``, ``niah/short``) in a prompt regime."""
-    known = mini_estimates()["seconds"][prompt]
+    known = sample_estimates(scale)["seconds"][prompt]
     return float(known[label_of(task, known) or "other"])
 
 
 def label_of(task: str, labels: Iterable[str]) -> str:
-    """The label that begins a task's name: ``niah`` of ``niah/short``, the longest of several; empty for none."""
-    return max((each for each in labels if task == each or task.startswith(f"{each}/")), key=len, default="")
+    """The label that begins a task's name: ``niah`` of ``niah/short``, ``ruler/vt`` of ``ruler/vt_1k``.
+
+    The longest of several; empty for none.
+    """
+    return max((each for each in labels if re.match(rf"{re.escape(each)}([/_]|$)", task)), key=len, default="")
 
 
 @cache
-def mini_estimates() -> Mapping[str, Any]:
-    """``mini`` of conf/estimates.yaml: seconds of a sample by prompt regime and task, spreads of scores by task."""
+def sample_estimates(scale: Scale) -> Mapping[str, Any]:
+    """Of conf/estimates.yaml: seconds of a sample by prompt regime and task, spreads of scores by task."""
     found: Any = OmegaConf.to_container(OmegaConf.load(CONF / "estimates.yaml"))
-    return dict(found["mini"])
+    return dict(found[scale])

@@ -1,4 +1,4 @@
-"""A new reference result of one model leaves what was kept of another as it is."""
+"""A new reference result of one model leaves what was kept of another, or on other tasks, as it is."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from harness.store.store import Store
 from scripts.keep_reference import DIAGNOSTICS, keep_costs, keep_diagnostics, keep_rows
 
 
-def cells(folder, values):
+def cells(folder, values, task="niah"):
     """One cell of each model with one row, under ``folder``."""
     store = Store(folder)
     for model, value in values.items():
-        store.describe(f"{model}-{value}", {"cell_id": f"{model}-{value}", "config": {}, "model": model})
+        labels = {"model": model, "task": task, "prompt": "blocked"}
+        store.describe(f"{model}-{value}", {"cell_id": f"{model}-{value}", "config": {}, **labels})
         row = {"sample_id": "s0", "metric": "nll", "value": value}
         store.append(f"{model}-{value}", [row], {"created": "2026-11-21T10:00:00+00:00"})
 
 
 @pytest.fixture
 def folders(tmp_path):
-    """A result of ``small``, and a reference that has other cells of ``small`` and cells of ``large``."""
+    """A result of ``small``; a reference that has other cells of ``small``, one of another task, and of ``large``."""
     results, kept = tmp_path / "results", tmp_path / "kept"
     cells(results / "runs", {"small": 2.0})
     cells(results / DIAGNOSTICS, {"small": 2.0})
     cells(tmp_path / "earlier" / "runs", {"small": 1.0, "large": 1.0})
+    cells(tmp_path / "earlier" / "runs", {"small": 3.0}, task="ruler/vt")
     pack(load_rows(tmp_path / "earlier"), kept)
     cells(kept / DIAGNOSTICS, {"small": 1.0, "large": 1.0})
     for folder, costs in ((results, {"new": "small"}), (kept, {"old": "small", "other": "large"})):
@@ -37,9 +39,9 @@ def folders(tmp_path):
     return results, kept
 
 
-def test_rows_of_the_model_are_replaced_and_those_of_another_stay(folders):
+def test_rows_of_the_model_and_task_are_replaced_and_the_others_stay(folders):
     assert keep_rows(*folders) == {"small"}
-    assert set(load_rows(folders[1])["cell_id"]) == {"small-2.0", "large-1.0"}
+    assert set(load_rows(folders[1])["cell_id"]) == {"small-2.0", "small-3.0", "large-1.0"}
 
 
 def test_so_are_its_diagnostics_and_its_costs(folders):

@@ -17,19 +17,20 @@ from harness.config.model import ModelSpec
 from harness.errors import UserError
 from harness.papers.claim_ledger import claims
 from harness.papers.claim_pilot import ClaimPilot, pilot_of, pooled, stored_pilot
-from harness.papers.published import PAPERS
-from harness.papers.sample_plan import FEWEST, MINUTES, MOST, SEED, UNREAD, SamplePlan, sample_plan
+from harness.papers.published import OF_OUR_MODELS, PAPERS
+from harness.papers.sample_plan import FEWEST, MOST, SETTINGS, PlanSettings, SamplePlan, sample_plan
 from harness.papers.sweep_cost import SweepCost, experiment_points
 from scripts.plan_samples import check_unread
 from tasks import build
 
 ALPHA = 0.05 / 20
+MINUTES = SETTINGS["mini"].minutes
 LESS = 20.0  # minutes of a second plan; the fewest samples of every cell take 9 of them
 
 
 @pytest.fixture(scope="module")
 def plans() -> dict[float, SamplePlan]:
-    return {minutes: sample_plan(minutes) for minutes in (LESS, MINUTES)}
+    return {minutes: sample_plan("mini", minutes) for minutes in (LESS, MINUTES)}
 
 
 @pytest.mark.parametrize("samples", [20, 60, 240])
@@ -59,7 +60,7 @@ def test_a_claim_that_fails_somewhere_is_decided_by_the_cells_of_that_comparison
     rows = rows_of(
         {**scores, ("dense", "full"): difficulty + 0.2}, "longbench_mini/code", "edit_sim", prompt="one_shot"
     )
-    found = {each.claim: each for each in pilot_of(rows)}["KV-01"]
+    found = {each.claim: each for each in pilot_of(rows, "mini")}["KV-01"]
     assert (found.policies, found.budgets, found.tasks) == (("kvec", "snapkv/kvec"), ("12%",), ("longbench_mini/code",))
     assert found.samples == 40
     assert found.lean > 5
@@ -84,8 +85,8 @@ def test_a_pilot_of_two_sweeps_leans_as_one_sweep_with_all_their_samples_does():
         ]
         return rows.assign(seed=seed, config=described, git="abc")
 
-    apart = {each.claim: each for each in pilot_of(pooled([sweep(0, 15, seed=0), sweep(15, 40, seed=1)]))}
-    whole = {each.claim: each for each in pilot_of(sweep(0, 40, seed=0))}
+    apart = {each.claim: each for each in pilot_of(pooled([sweep(0, 15, seed=0), sweep(15, 40, seed=1)]), "mini")}
+    whole = {each.claim: each for each in pilot_of(sweep(0, 40, seed=0), "mini")}
     assert apart["KV-01"] == whole["KV-01"]
     assert apart["KV-01"].samples == 40
 
@@ -98,7 +99,7 @@ def test_windows_that_several_sweeps_have_read_count_once_and_nothing_is_bought_
     assert len(pooled([each.assign(task="niah") for each in sweeps])) == 18
     reading = [count for group, count in plans[MINUTES].bought if "book_perplexity/short" in group.cells.tasks]
     assert reading
-    assert max(reading) <= UNREAD
+    assert max(reading) <= SETTINGS["mini"].unread
 
 
 @pytest.mark.parametrize(("seed", "refused"), [(0, "samples of seed 0"), (4, "60 of the 60 windows"), (5, "")])
@@ -109,12 +110,15 @@ def test_a_plan_tests_nothing_that_its_pilot_has_read(seed, refused):
     config = json.dumps({"task": {"name": task.name, "length": task.length, "windows": task.windows, "seed": 0}})
     pilot = pd.DataFrame({"task": task.name, "seed": 0, "sample_id": read, "config": config})
     with pytest.raises(UserError, match=refused) if refused else nullcontext():
-        check_unread(pilot, seed)
+        check_unread(pilot, PlanSettings(minutes=1.0, seed=seed, unread=60))
 
 
 def test_the_stored_pilot_has_every_claim_that_is_a_comparison():
     compared = {each.id for paper in PAPERS for each in claims(paper) if each.comparison is not None}
-    assert compared == stored_pilot().keys()
+    assert compared == stored_pilot("mini").keys()
+    # GSM8K's rows are the same at every seed: a pilot that has read them may not choose how many are tested.
+    assert stored_pilot("small").keys() < compared
+    assert {each[:2] for each in compared - stored_pilot("small").keys()} == {"HE"}
 
 
 def test_the_plan_keeps_its_time_and_more_time_decides_more(plans):
@@ -123,9 +127,10 @@ def test_the_plan_keeps_its_time_and_more_time_decides_more(plans):
     assert all(FEWEST < count <= MOST for plan in plans.values() for _, count in plan.bought)
 
 
-def test_the_stored_plan_is_that_of_the_stored_pilot(plans):
-    assert plans[MINUTES].samples() == planned_samples()["mini"]
-    assert planned_samples()["mini"].seed == SEED
+@pytest.mark.parametrize("scale", OF_OUR_MODELS)
+def test_the_stored_plan_is_that_of_the_stored_pilot(scale):
+    assert sample_plan(scale).samples() == planned_samples()[scale]
+    assert planned_samples()[scale].seed == SETTINGS[scale].seed
 
 
 def test_a_sweep_costs_shared_cells_once_and_baselines_up_to_their_limit():
