@@ -22,7 +22,7 @@ from harness.console import say
 from harness.errors import UserError
 from harness.papers.claim_pilot import FIXED_PLACES, pilot_file, pilot_of, pooled, stored_pilot, write_pilot
 from harness.papers.published import OF_OUR_MODELS, Scale, model_of
-from harness.papers.sample_plan import FEWEST, PROCESSES, SETTINGS, PlanSettings, SamplePlan, sample_plan
+from harness.papers.sample_plan import PROCESSES, SETTINGS, PlanSettings, SamplePlan, sample_plan
 
 HEAD = """\
 # Samples per cell of each experiment where neither the command line nor its grid gives a limit, and their seed.
@@ -34,7 +34,9 @@ HEAD = """\
 
 def text(plan: SamplePlan, processes: int) -> str:
     """The file."""
-    lines = [f"seed: {SETTINGS[plan.scale].seed}", f"fewest: {FEWEST}", "items:"]
+    planned = SETTINGS[plan.scale]
+    fewest = ", ".join(f"{regime}: {samples}" for regime, samples in planned.fewest.items())
+    lines = [f"seed: {planned.seed}", f"fewest: {{{fewest}}}", "items:"]
     for item, rules in plan.rules().items():
         lines.append(f"  {item}:{'' if rules else ' []'}")
         for rule, claims in rules.items():
@@ -63,8 +65,8 @@ def check_unread(pilot: pd.DataFrame, planned: PlanSettings) -> None:
     first = task.samples(ModelSpec.parse(compose_config([])["model"]).tokenizer())[: planned.unread]
     if read := {sample.id for sample in first} & set(fixed["sample_id"]):
         raise UserError(
-            f"The pilot has read {len(read)} of the {planned.unread} windows of novels with which seed {seed} begins: choose "
-            "a seed that begins with another quarter of them."
+            f"The pilot has read {len(read)} of the {planned.unread} windows of novels with which seed {seed} begins: "
+            "choose a seed that begins with another quarter of them."
         )
 
 

@@ -85,11 +85,11 @@ class SampleRule:
 
 @dataclass(frozen=True)
 class PlannedSamples:
-    """The samples of one scale in ``conf/samples/``: their seed, the fewest of a cell, and rules by item."""
+    """The samples of one scale in ``conf/samples/``: their seed, the fewest by prompt regime, rules by item."""
 
     scale: str
     seed: int
-    fewest: int
+    fewest: Mapping[str, int]
     rules: Mapping[str, tuple[SampleRule, ...]]
 
     def of(self, item: str, point: Point) -> int:
@@ -99,7 +99,13 @@ class PlannedSamples:
                 f"Experiment {item} has no number of samples at scale={self.scale}: write limit into its grids, or let "
                 f"'python -m scripts.plan_samples --scale {self.scale}' write it into conf/samples/{self.scale}.yaml."
             )
-        return max([self.fewest, *(rule.samples for rule in self.rules[item] if rule.holds_for(point))])
+        fewest = self.fewest[regime_of(point)]
+        return max([fewest, *(rule.samples for rule in self.rules[item] if rule.holds_for(point))])
+
+
+def regime_of(point: Point) -> str:
+    """The prompt regime of a point: that of conf/config.yaml where its grid leaves it open."""
+    return str(point.get("prompt", "blocked"))
 
 
 @cache

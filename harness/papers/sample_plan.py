@@ -19,7 +19,7 @@ from harness.papers.claim_power import detected_effect, samples_for_power
 from harness.papers.published import PAPERS, Scale
 from harness.papers.sweep_cost import SweepCost, experiment_points
 
-FEWEST, MOST, STEP = 4, 240, 2  # samples per cell
+MOST, STEP = 240, 2  # samples per cell
 PROCESSES = 2
 SMALLEST = 1.0  # effect of interest of a claim without a pilot, in standard deviations of its paired differences
 
@@ -29,17 +29,20 @@ class PlanSettings:
     """Of a scale. ``minutes``: of the sweep over all papers, beside those to begin and to end.
 
     ``seed``: of the samples, none of the pilot's; ``unread``: windows of novels with which it begins and that the pilot
-    has not read.
+    has not read; ``fewest``: samples of any cell, by prompt regime.
     """
 
     minutes: float
     seed: int
     unread: int
+    fewest: Mapping[str, int]
 
 
 SETTINGS: Mapping[Scale, PlanSettings] = {
-    "mini": PlanSettings(minutes=25.0, seed=10, unread=60),  # the pilot: seeds 0, 1, 3, 4 and 5
-    "small": PlanSettings(minutes=70.0, seed=2, unread=30),  # the pilot: seed 0
+    # The pilot: seeds 0, 1, 3, 4 and 5.
+    "mini": PlanSettings(25.0, 10, 60, {"blocked": 4, "one_shot": 4, "simulated": 4, "token_fed": 4}),
+    # The pilot: seed 0. Tables of a pretrained model are read too; token by token a sample takes twenty times as long.
+    "small": PlanSettings(91.5, 2, 30, {"blocked": 10, "one_shot": 10, "simulated": 10, "token_fed": 4}),
 }
 
 
@@ -83,7 +86,7 @@ class SamplePlan:
     def samples(self) -> PlannedSamples:
         """As ``conf/samples/<scale>.yaml`` says it."""
         rules = {item: tuple(own) for item, own in self.rules().items()}
-        return PlannedSamples(self.scale, SETTINGS[self.scale].seed, FEWEST, rules)
+        return PlannedSamples(self.scale, SETTINGS[self.scale].seed, SETTINGS[self.scale].fewest, rules)
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ def unseen_samples(demand: ClaimDemand) -> int:
     """Samples that show a claim's effect without knowing anything of ours, or `SMALLEST` where that is greater."""
     effect = max(demand.wanted.value, SMALLEST * demand.widest)
     found = samples_for_power(demand.seeing(effect), demand.alpha) or MOST
-    return min(MOST, max(FEWEST, STEP * -(-max(found, demand.floor) // STEP)))
+    return min(MOST, STEP * -(-max(found, demand.floor) // STEP))
 
 
 def sample_plan(scale: Scale, minutes: float = 0.0, processes: int = PROCESSES) -> SamplePlan:
@@ -129,10 +132,13 @@ def sample_plan(scale: Scale, minutes: float = 0.0, processes: int = PROCESSES) 
         cost.cells({name: [p for p in cost.points[name] if g.cells.holds_for(p)] for name in g.experiments})
         for g in groups
     ]
-    numbers = np.arange(FEWEST, MOST + 1, STEP)
+    fewest = SETTINGS[scale].fewest
+    numbers = np.arange(min(fewest.values()), MOST + 1, STEP)
     chances = np.array([[group.chance(int(n), pilot) for n in numbers] for group in groups])  # (groups, numbers)
-    at = cost.samples_of_grids(FEWEST)  # of each cell
-    bought = np.zeros(len(groups), dtype=int)  # places in numbers
+    at = cost.samples_of_grids(fewest)  # of each cell
+    price = np.stack([cost.extra_seconds(own, at, numbers) for own in cells])
+    free = (price <= 0).sum(axis=1) - 1  # the place in numbers that the fewest samples pay for
+    bought = free.copy()
     left = 60 * minutes * processes - cost.seconds(at)
     while True:
         price = np.stack([cost.extra_seconds(own, at, numbers) for own in cells])
@@ -146,7 +152,7 @@ def sample_plan(scale: Scale, minutes: float = 0.0, processes: int = PROCESSES) 
         at = cost.raised(cells[group], at, int(numbers[number]))
     return SamplePlan(
         scale,
-        [(group, int(numbers[own])) for group, own in zip(groups, bought, strict=True) if own],
+        [(group, int(numbers[at])) for group, at, own in zip(groups, bought, free, strict=True) if at > own],
         float(chances[np.arange(len(groups)), bought].sum()),
         60 * minutes * processes - left,
     )
@@ -183,6 +189,6 @@ def samples_of_claims(demands: Sequence[ClaimDemand], planned: PlannedSamples, s
     for each in demands:
         rule = _rule(each, pilot.get(each.claim.id), scale)
         own = [planned.of(name, p) for name in each.experiments for p in points[name] if rule.holds_for(p)]
-        samples = min(own, default=planned.fewest)
+        samples = min(own, default=min(planned.fewest.values()))
         found.append(ClaimSamples(each, samples, detected_effect(each.cases, samples, each.alpha)))
     return found

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from omegaconf import OmegaConf
 
 from harness.analysis.statistics import Floats
-from harness.config.experiments import CONF, Point, grid_points
+from harness.config.experiments import CONF, Point, grid_points, regime_of
 from harness.papers.published import Scale
 
 ALL = 10**9  # samples of a cell that has no limit
@@ -76,10 +76,13 @@ class SweepCost:
                     most[self.at[key]] = max(most.get(self.at[key], 0), limit)
         return SweepCells(np.array(list(most), dtype=np.int64), np.array(list(most.values()), dtype=np.int64))
 
-    def samples_of_grids(self, fewest: int) -> Places:
-        """(cells,): what grids ask for, and ``fewest`` where they leave it open."""
+    def samples_of_grids(self, fewest: Mapping[str, int]) -> Places:
+        """(cells,): the fewest of their prompt regimes, or what grids limit them to where that is less."""
         everything = self.cells(self.points)
-        return self.raised(everything, np.zeros(len(self.at), dtype=np.int64), fewest)
+        found = np.zeros(len(self.at), dtype=np.int64)
+        at_least = np.array([fewest[str(key[0])] for key in self.at], dtype=np.int64)
+        found[everything.places] = np.minimum(at_least[everything.places], everything.most)
+        return found
 
     def raised(self, cells: SweepCells, at: Places, samples: int) -> Places:
         """(cells,): where some of them get so many samples at least."""
@@ -100,7 +103,7 @@ class SweepCost:
 def _cells_of(point: Point) -> Iterator[tuple[CellKey, int]]:
     """The cell of a point and its baselines, each with the most samples that it may have."""
     most = point.get("limit", ALL)
-    prompt = str(point.get("prompt", "blocked"))
+    prompt = regime_of(point)
     where = (prompt, point["task"], point.get("block_size") if prompt in ("blocked", "simulated") else None)
     budget = (str(point.get("budget")), point.get("budget_of"))
     policy = tuple(sorted((key, str(value)) for key, value in point.items() if key.partition(".")[0] == "policy"))

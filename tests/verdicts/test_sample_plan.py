@@ -18,13 +18,14 @@ from harness.errors import UserError
 from harness.papers.claim_ledger import claims
 from harness.papers.claim_pilot import ClaimPilot, pilot_of, pooled, stored_pilot
 from harness.papers.published import OF_OUR_MODELS, PAPERS
-from harness.papers.sample_plan import FEWEST, MOST, SETTINGS, PlanSettings, SamplePlan, sample_plan
+from harness.papers.sample_plan import MOST, SETTINGS, PlanSettings, SamplePlan, sample_plan
 from harness.papers.sweep_cost import SweepCost, experiment_points
 from scripts.plan_samples import check_unread
 from tasks import build
 
 ALPHA = 0.05 / 20
 MINUTES = SETTINGS["mini"].minutes
+TEN = dict.fromkeys(("blocked", "one_shot", "simulated", "token_fed"), 10)
 LESS = 20.0  # minutes of a second plan; the fewest samples of every cell take 9 of them
 
 
@@ -110,7 +111,7 @@ def test_a_plan_tests_nothing_that_its_pilot_has_read(seed, refused):
     config = json.dumps({"task": {"name": task.name, "length": task.length, "windows": task.windows, "seed": 0}})
     pilot = pd.DataFrame({"task": task.name, "seed": 0, "sample_id": read, "config": config})
     with pytest.raises(UserError, match=refused) if refused else nullcontext():
-        check_unread(pilot, PlanSettings(minutes=1.0, seed=seed, unread=60))
+        check_unread(pilot, PlanSettings(minutes=1.0, seed=seed, unread=60, fewest={}))
 
 
 def test_the_stored_pilot_has_every_claim_that_is_a_comparison():
@@ -124,7 +125,9 @@ def test_the_stored_pilot_has_every_claim_that_is_a_comparison():
 def test_the_plan_keeps_its_time_and_more_time_decides_more(plans):
     assert all(plan.seconds <= 60 * minutes * 2 for minutes, plan in plans.items())
     assert plans[LESS].expected < plans[MINUTES].expected
-    assert all(FEWEST < count <= MOST for plan in plans.values() for _, count in plan.bought)
+    assert all(
+        min(SETTINGS["mini"].fewest.values()) < count <= MOST for plan in plans.values() for _, count in plan.bought
+    )
 
 
 @pytest.mark.parametrize("scale", OF_OUR_MODELS)
@@ -136,8 +139,8 @@ def test_the_stored_plan_is_that_of_the_stored_pilot(scale):
 def test_a_sweep_costs_shared_cells_once_and_baselines_up_to_their_limit():
     points = {name: experiment_points()[name] for name in ("keydiff/table_1", "keydiff/table_8")}
     both, one = SweepCost(points), SweepCost({"keydiff/table_1": points["keydiff/table_1"]})
-    assert both.seconds(both.samples_of_grids(10)) == one.seconds(one.samples_of_grids(10))
-    at = one.samples_of_grids(20)
+    assert both.seconds(both.samples_of_grids(TEN)) == one.seconds(one.samples_of_grids(TEN))
+    at = one.samples_of_grids(dict.fromkeys(TEN, 20))
     limited = one.raised(one.cells(one.points), at, 40) - at
     baselines = [place for key, place in one.at.items() if key[-1] in ("random", "oracle")]
     assert baselines
