@@ -9,16 +9,19 @@ from contextlib import nullcontext
 import numpy as np
 import pandas as pd
 import pytest
+from composed import composed
 from made_up_rows import rows_of
 from scipy.stats import norm
 
-from harness.config.experiments import planned_samples
+from harness.cli.claim_samples import claim_sample_lines
+from harness.config.experiments import grid_jobs, planned_samples
 from harness.config.model import ModelSpec
 from harness.errors import UserError
+from harness.papers.claim_demands import claim_demands
 from harness.papers.claim_ledger import claims
 from harness.papers.claim_pilot import ClaimPilot, pilot_of, pooled, stored_pilot
 from harness.papers.published import OF_OUR_MODELS, PAPERS
-from harness.papers.sample_plan import MOST, SETTINGS, PlanSettings, SamplePlan, sample_plan
+from harness.papers.sample_plan import MOST, SETTINGS, PlanSettings, SamplePlan, sample_plan, samples_of_claims
 from harness.papers.sweep_cost import SweepCost, experiment_points
 from scripts.plan_samples import check_unread
 from tasks import build
@@ -134,6 +137,21 @@ def test_the_plan_keeps_its_time_and_more_time_decides_more(plans):
 def test_the_stored_plan_is_that_of_the_stored_pilot(scale):
     assert sample_plan(scale).samples() == planned_samples()[scale]
     assert planned_samples()[scale].seed == SETTINGS[scale].seed
+
+
+@pytest.mark.parametrize("scale", OF_OUR_MODELS)
+def test_the_plan_of_a_sweep_shows_what_each_of_its_claims_gets(scale):
+    typed = [f"scale={scale}", "+exp=keydiff/table_1"]
+    jobs = grid_jobs(composed(*typed), typed, scale, lambda each: composed(*each))
+    lines = claim_sample_lines([next(jobs)])
+    assert f"conf/samples/{scale}.yaml" in lines[1]
+    shown = {line[:5] for line in lines if line.startswith("KD-")}
+    planned = samples_of_claims(claim_demands("keydiff", scale), planned_samples()[scale], scale)
+    wanted = {each.demand.claim.id for each in planned if "keydiff/table_1" in each.demand.experiments}
+    assert shown == wanted
+    assert {"KD-01", "KD-02"} <= wanted
+    fewest = planned_samples()[scale].fewest["blocked"]
+    assert all(each.samples >= fewest for each in planned)
 
 
 def test_a_sweep_costs_shared_cells_once_and_baselines_up_to_their_limit():
