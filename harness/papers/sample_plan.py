@@ -152,7 +152,7 @@ def sample_plan(scale: Scale, minutes: float = 0.0, processes: int = PROCESSES) 
         at = cost.raised(cells[group], at, int(numbers[number]))
     return SamplePlan(
         scale,
-        [(group, int(numbers[at])) for group, at, own in zip(groups, bought, free, strict=True) if at > own],
+        [(group, int(numbers[own])) for group, own, least in zip(groups, bought, free, strict=True) if own > least],
         float(chances[np.arange(len(groups)), bought].sum()),
         60 * minutes * processes - left,
     )
