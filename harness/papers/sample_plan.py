@@ -41,7 +41,7 @@ class PlanSettings:
 SETTINGS: Mapping[Scale, PlanSettings] = {
     # The pilot: seeds 0, 1, 3, 4 and 5.
     "mini": PlanSettings(25.0, 10, 60, {"blocked": 4, "one_shot": 4, "simulated": 4, "token_fed": 4}),
-    # The pilot: seed 0. Tables of a pretrained model are read too; token by token a sample takes twenty times as long.
+    # The pilot: seed 0. Tables of a pretrained model are read too; token by token a sample takes 5 to 18 times as long.
     "small": PlanSettings(91.5, 2, 30, {"blocked": 10, "one_shot": 10, "simulated": 10, "token_fed": 4}),
 }
 

@@ -79,13 +79,11 @@ class SweepCost:
     def samples_of_grids(self, fewest: Mapping[str, int]) -> Places:
         """(cells,): the fewest of their prompt regimes, or what grids limit them to where that is less."""
         everything = self.cells(self.points)
-        found = np.zeros(len(self.at), dtype=np.int64)
         at_least = np.array([fewest[str(key[0])] for key in self.at], dtype=np.int64)
-        found[everything.places] = np.minimum(at_least[everything.places], everything.most)
-        return found
+        return self.raised(everything, np.zeros(len(self.at), dtype=np.int64), at_least[everything.places])
 
-    def raised(self, cells: SweepCells, at: Places, samples: int) -> Places:
-        """(cells,): where some of them get so many samples at least."""
+    def raised(self, cells: SweepCells, at: Places, samples: int | Places) -> Places:
+        """(cells,): where some of them get so many samples at least (all as many, or each its own number)."""
         found = at.copy()
         found[cells.places] = np.maximum(found[cells.places], np.minimum(samples, cells.most))
         return found
