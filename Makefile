@@ -56,11 +56,6 @@ check: $(READY)  ## format check, lint and type check only
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# Tensors are allocated and freed at every step: glibc keeps their memory instead of returning it to the system.
-reproduce reproduce-% leaderboard testbed: export MALLOC_TOP_PAD_ := 268435456
-reproduce reproduce-% leaderboard testbed: export MALLOC_TRIM_THRESHOLD_ := 17179869184
-reproduce reproduce-% leaderboard testbed: export MALLOC_MMAP_THRESHOLD_ := 4294967296
-
 SCALE  ?= mini
 PAPERS := hashevict keydiff caote buzz kvec
 TWO     := $(if $(filter mini,$(SCALE)),--jobs=2)

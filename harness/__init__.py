@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,19 @@ from typing import TYPE_CHECKING, Any
 # Threads of OpenMP that wait for the next operation spin, by default for milliseconds. Two processes on the same cores
 # then take each other's time: a third of their speed was left (docs/performance.md). Read when torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+
+
+def _keep_freed_memory() -> None:
+    """Let the C library keep what tensors free. glibc gives it back to the system, which then clears every page of the
+    next tensor: an operation on a megabyte takes up to eight times as long (docs/performance.md)."""
+    choose = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None  # glibc has it, others not
+    if choose is not None and not any(name.startswith("MALLOC_") for name in os.environ):
+        for setting, size in ((_MMAP_THRESHOLD, 2**28), (_TRIM_THRESHOLD, 2**30), (_TOP_PAD, 2**26)):
+            choose(setting, size)
+
+
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # of <malloc.h>; sizes are bytes
+_keep_freed_memory()
 
 if TYPE_CHECKING:
     from harness.api.compare import compare

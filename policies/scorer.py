@@ -16,7 +16,7 @@ from torch import Tensor
 
 from policies.view import CacheView, Fitted, ModelShape, PolicyError
 
-ON_A_PROCESSOR = 2**18  # numbers of a tile: so many in fp32 stay in the processor's cache
+ON_A_PROCESSOR = 2**20  # numbers of a tile: so many in fp32 stay in the processor's cache
 ON_A_GPU = 2**23  # the same for a GPU, and enough to keep it busy
 
 

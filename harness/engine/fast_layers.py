@@ -75,10 +75,10 @@ class PackedLinear(nn.Module):
 
 
 def pack_layers(model: PreTrainedModel) -> int:
-    """Pack the linear layers of a model's decoder layers in place, where that is possible. How many were packed.
+    """Pack the linear layers of a model's decoder layers, and its output head, in place. How many were packed.
 
     That needs an x86 CPU, a torch with MKL and oneDNN, and weights in float32, or in bfloat16 where oneDNN computes
-    with that type. The output head is not packed: it may share its weights with the embedding.
+    with that type. A head that shares its weights with the embedding takes memory of its own.
     """
     if not _can_pack():
         return 0
@@ -107,11 +107,13 @@ def _packable_types() -> set[torch.dtype]:
 
 def _packable_layers(model: PreTrainedModel) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
     """Plain linear layers of these types on the CPU, with the modules that hold them and their names there."""
-    types = _packable_types()
-    for decoder_layer in getattr(model.get_decoder(), "layers", ()):
-        for parent in decoder_layer.modules():
-            for name, layer in list(parent.named_children()):
-                if type(layer) is not nn.Linear or hasattr(layer, "_hf_hook"):  # accelerate's, which moves weights
-                    continue
-                if layer.weight.dtype in types and layer.weight.device.type == "cpu":
-                    yield parent, name, layer
+    types, head = _packable_types(), model.get_output_embeddings()
+    inside = (part for layer in getattr(model.get_decoder(), "layers", ()) for part in layer.modules())
+    for parent in (*inside, model):
+        for name, layer in list(parent.named_children()):
+            if type(layer) is not nn.Linear or hasattr(layer, "_hf_hook"):  # accelerate's, which moves weights
+                continue
+            if parent is model and layer is not head:
+                continue
+            if layer.weight.dtype in types and layer.weight.device.type == "cpu":
+                yield parent, name, layer

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from harness.engine.attention.attend import attend, attend_with_weights, column_sums, strongest_head
+from harness.engine.attention import attend as attention
+from harness.engine.attention.attend import attend, attend_with_sums, column_sums, multiplies_bfloat16, strongest_head
 from harness.engine.attention.mask import AttentionMask
 
 R, H, G, M, N, D = 3, 2, 3, 150, 220, 16
@@ -57,14 +58,14 @@ def test_column_sums_equal_the_naive_ones(inputs, rows, softcap):
 
 @pytest.mark.parametrize("softcap", [None, 2.0])
 @pytest.mark.parametrize("kind", ["plain", "ragged", "waiting"])
-def test_a_single_token_keeps_weights_gives_output_and_sums_of_the_other_ways(inputs, kind, softcap):
+def test_a_single_token_gives_output_and_sums_of_the_other_ways(inputs, kind, softcap):
     query, keys, values, _, _ = inputs
     filled, valid = torch.ones(R, 1, N - 1, dtype=torch.bool), torch.ones(R, 1, dtype=torch.bool)
     filled[1, :, 20:40] = kind == "plain"
     valid[2] = kind != "waiting"
     mask = AttentionMask(valid, filled, plain=kind == "plain")
     inputs = query[:, :, -1:], keys, values, mask, 0.3, softcap
-    output, received = attend_with_weights(*inputs)
+    output, received = attend_with_sums(*inputs)
     assert torch.allclose(output, attend(*inputs), atol=1e-5)
     sums = column_sums(query[:, :, -1:], keys, mask, "all", 0.3, softcap)
     assert received.shape == sums.shape
@@ -76,7 +77,29 @@ def test_bfloat16_models_get_fp32_statistics(inputs):
     low = column_sums(query.bfloat16(), keys.bfloat16(), explicit(visible, valid), 8, 0.3)
     exact = column_sums(query.bfloat16().float(), keys.bfloat16().float(), explicit(visible, valid), 8, 0.3)
     assert low.dtype == torch.float32
-    assert torch.equal(low, exact)
+    # Products of two numbers of 8 bits are exact in fp32; their sums, of 16 products here, have another order.
+    assert torch.allclose(low, exact, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("softcap", [None, 2.0])
+@pytest.mark.parametrize("scaling", [0.25, 0.3])
+@pytest.mark.parametrize("kind", ["plain", "ragged", "first chunk"])
+def test_bfloat16_is_attended_in_tiles_as_by_the_fused_kernel(inputs, kind, scaling, softcap, monkeypatch):
+    """And the sums that come with it are those of the statistics."""
+    mask = by_rule(kind)
+    query, keys, values = (each[:, :, -mask.slots :].bfloat16() for each in inputs[:3])
+    if not multiplies_bfloat16(query, keys):
+        pytest.skip("this processor has no instructions for products of bfloat16")
+    output, sums = attend_with_sums(query, keys, values, mask, scaling, softcap)
+    seen = mask.valid[..., None, None]
+    assert torch.equal(output * seen, attend(query, keys, values, mask, scaling, softcap) * seen)
+    statistics = column_sums(query, keys, mask, "all", scaling, softcap)
+    assert torch.allclose(sums, statistics, rtol=1e-5, atol=1e-6)
+    monkeypatch.setattr(attention, "multiplies_bfloat16", lambda query, keys: False)
+    exact = attend(query.float(), keys.float(), values.float(), mask, scaling, softcap)
+    # Weights, output and the exact output are rounded to 8 bits: each changes a mean of values by 2⁻⁹ of the largest.
+    largest = float(values.abs().max())
+    assert torch.allclose(output * seen, exact.bfloat16() * seen, rtol=0, atol=3 * largest * 2**-9)
 
 
 def by_rule(kind):

@@ -65,7 +65,7 @@ def test_packed_layers_in_bfloat16_read_as_plain_ones_do():
     model = tiny_model("llama", torch.bfloat16)
     rows = [Request(prompt(24), policy(name), 12) for name in ("window", "sink")]
     plain = perplexity(model, rows)
-    assert pack_layers(model) == 7 * model.config.num_hidden_layers
+    assert pack_layers(model) == 7 * model.config.num_hidden_layers + 1
     # A logit of about 1 in bfloat16 is off by 2⁻⁹ at each of some dozen roundings on its way.
     torch.testing.assert_close(perplexity(model, rows), plain, rtol=0, atol=0.03)
 
@@ -75,32 +75,36 @@ def test_packed_layers_give_the_same_tokens_and_ledgers(kind):
     model = tiny_model(kind)
     rows = [Request(prompt(24), policy(name), 12, 4) for name in ("keydiff", "h2o", "tova")]
     plain = Engine(model).generate(rows, Prompting("blocked", 8))
-    assert pack_layers(model) == 7 * model.config.num_hidden_layers  # q, k, v, o, gate, up, down
+    assert pack_layers(model) == 7 * model.config.num_hidden_layers + 1  # q, k, v, o, gate, up, down; the head
     assert Engine(model).generate(rows, Prompting("blocked", 8)) == plain
 
 
-def test_weights_are_held_once_and_head_and_embedding_stay():
+@pytest.mark.parametrize("tied", [False, True])
+def test_weights_are_held_once_but_for_those_of_the_embedding(tied):
     model = tiny_model("llama")
+    if tied:
+        model.lm_head.weight = model.model.embed_tokens.weight
     before = sum(weight.numel() for weight in model.parameters())
-    head = model.lm_head.weight
-    in_layers = sum(layer.weight.numel() for layer in linears(model, Linear))
+    embedding = model.model.embed_tokens.weight
+    packed_away = sum(layer.weight.numel() for layer in linears(model, Linear)) + (0 if tied else embedding.numel())
     pack_layers(model)
     assert not linears(model, Linear)
-    assert sum(weight.numel() for weight in model.parameters()) == before - in_layers
-    assert sum(layer.packed.numel() for layer in linears(model, PackedLinear)) == in_layers
-    assert model.lm_head.weight is head
+    assert sum(weight.numel() for weight in model.parameters()) == before - packed_away
+    assert model.model.embed_tokens.weight is embedding
+    held = sum(layer.packed.numel() for layer in [*linears(model, PackedLinear), model.lm_head])
+    assert held == packed_away + (embedding.numel() if tied else 0)
 
 
 def test_other_numbers_and_layers_that_accelerate_moves_stay_as_they_are():
     assert pack_layers(tiny_model("llama", torch.float16)) == 0
     moved = tiny_model("llama")
     linears(moved, Linear)[0]._hf_hook = object()  # where accelerate keeps its own
-    assert pack_layers(moved) == 7 * moved.config.num_hidden_layers - 1
+    assert pack_layers(moved) == 7 * moved.config.num_hidden_layers
 
 
 def test_bfloat16_is_packed_only_where_the_processor_computes_with_it():
     packed = pack_layers(tiny_model("llama", torch.bfloat16))
-    assert packed == (7 * tiny_model("llama").config.num_hidden_layers if BFLOAT16 else 0)
+    assert packed == (7 * tiny_model("llama").config.num_hidden_layers + 1 if BFLOAT16 else 0)
 
 
 def test_a_torch_without_the_operations_packs_nothing(monkeypatch):

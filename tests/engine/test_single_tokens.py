@@ -1,4 +1,4 @@
-"""Decode in fp32 on a CPU: probabilities are kept for policies that read attention statistics, and only for them."""
+"""Decode on a CPU: probabilities are kept for policies that read attention statistics, and only for them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def generated(*names):
 
 @pytest.fixture
 def opened(monkeypatch):
-    """Calls of `attend_with_weights`, one for each layer and step."""
-    calls, real = [], layer_batch.attend_with_weights
+    """Calls of `attend_with_sums`, one for each layer and step."""
+    calls, real = [], layer_batch.attend_with_sums
 
     def counted(*args):
         calls.append(args[0].shape)
         return real(*args)
 
-    monkeypatch.setattr(layer_batch, "attend_with_weights", counted)
+    monkeypatch.setattr(layer_batch, "attend_with_sums", counted)
     return calls
 
 
@@ -36,7 +36,7 @@ def test_tokens_and_ledgers_are_those_of_the_fused_kernel(name, opened, monkeypa
     in_the_open = generated(name)
     assert len(opened) >= 3 * (NEW - 2)  # of three layers; the last token is not fed
     assert all(shape[2] == 1 for shape in opened)
-    monkeypatch.setattr(layer_batch.LayerBatch, "_keeps_weights", lambda self, query: False)
+    monkeypatch.setattr(layer_batch, "sums_come_with", lambda query, keys: False)
     assert generated(name) == in_the_open
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from math import frexp
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +21,7 @@ if TYPE_CHECKING:  # a sweep is planned without transformers' models
     from transformers import PreTrainedModel
 
 ROWS_PER_TILE = 64  # at most so many query rows have their probabilities in memory at one time
+ROWS_WORTH_TILES = 64  # query rows of a KV head from which products in tiles are faster than the fused kernel
 NUMBERS_PER_TILE = 2**19  # on a CPU: a tile of so many fp32 numbers stays in the processor's cache
 
 
@@ -47,7 +50,7 @@ def capped(logits: Tensor, softcap: float | None) -> Tensor:
 def attend(
     query: Tensor, keys: Tensor, values: Tensor, mask: AttentionMask, scaling: float, softcap: float | None = None
 ) -> Tensor:
-    """Softmax attention, by a fused kernel unless logits are capped.
+    """Softmax attention, by a fused kernel unless logits are capped or products in tiles are faster.
 
     ``query`` (R, H·G, m, D), ``keys`` and ``values`` (R, H, N, D). Returns (R, m, H·G, D). The query group is folded
     into the query rows, so that K and V are never repeated; a whole prompt at once needs no mask and no folding.
@@ -55,6 +58,8 @@ def attend(
     rows, query_heads, chunk, width = query.shape
     heads = keys.shape[1]
     group = query_heads // heads
+    if group * chunk >= ROWS_WORTH_TILES and multiplies_bfloat16(query, keys):
+        return _in_tiles(query, keys, values, mask, scaling, softcap)
     if mask.plain and mask.slots == chunk > 1 and softcap is None:
         whole = F.scaled_dot_product_attention(query, keys, values, is_causal=True, scale=scaling, enable_gqa=True)
         return whole.transpose(1, 2)
@@ -70,32 +75,92 @@ def attend(
     return output.reshape(rows, heads, group, chunk, -1).permute(0, 3, 1, 2, 4).reshape(rows, chunk, query_heads, -1)
 
 
-def attend_with_weights(
+def _in_tiles(
+    query: Tensor, keys: Tensor, values: Tensor, mask: AttentionMask, scaling: float, softcap: float | None,
+    sums: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """As `attend`, with probabilities in fp32 that are rounded to the values' type where they are multiplied with them.
+
+    torch's fused kernel for processors multiplies small pieces, at a sixth of the rate of oneDNN's products of tiles.
+    ``sums`` (R, H, G, N): where `column_sums` of all rows are added, if given.
+    """
+    rows, query_heads, chunk, _ = query.shape
+    heads = keys.shape[1]
+    output = query.new_empty(rows, heads, query_heads // heads, chunk, values.shape[-1])
+    added = None if mask.plain else mask.added_to_logits(1, query.dtype)
+    tiles = _probabilities(query, keys, mask, "all", scaling, softcap, 2 * ROWS_PER_TILE, added)
+    for some, tile, weights in tiles:
+        if sums is not None:
+            _add_columns(sums, weights, mask, some, tile)
+        seen = values[some, :, : weights.shape[-1]].flatten(0, 1)
+        made = weights.to(values.dtype).flatten(2, 3).flatten(0, 1) @ seen
+        output[some, :, :, tile] = made.view(*weights.shape[:4], -1)
+    return output.permute(0, 3, 1, 2, 4).reshape(rows, chunk, query_heads, -1)
+
+
+def sums_come_with(query: Tensor, keys: Tensor) -> bool:
+    """Whether `attend_with_sums` costs what `attend` does: on a processor, of one token and where it takes tiles."""
+    group, chunk = query.shape[1] // keys.shape[1], query.shape[2]
+    if chunk == 1:
+        return query.device.type == "cpu"
+    return group * chunk >= ROWS_WORTH_TILES and multiplies_bfloat16(query, keys)
+
+
+def attend_with_sums(
     query: Tensor, keys: Tensor, values: Tensor, mask: AttentionMask, scaling: float, softcap: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """As `attend` for a single token, and its probabilities (R, H, G, N) fp32, zero where the token is padding.
-
-    On a CPU that costs what the fused kernel does, and the statistics of the pass need not read the keys again.
-    """
-    rows, query_heads, _, width = query.shape
+    """As `attend`, and the `column_sums` of all its rows, so that they need not read the keys again."""
+    rows, query_heads, chunk, width = query.shape
     heads = keys.shape[1]
+    if chunk > 1:
+        sums = keys.new_zeros(rows, heads, query_heads // heads, keys.shape[2], dtype=torch.float32)
+        return _in_tiles(query, keys, values, mask, scaling, softcap, sums), sums
     grouped = query.view(rows, heads, query_heads // heads, width)
     logits = capped(_of_each_head(grouped, keys.mT) * scaling, softcap)
     mask.hide(logits.unsqueeze(3), slice(None), slice(0, 1))
     weights = logits.softmax(-1)
-    output = _of_each_head(weights, values)
+    output = _of_each_head(weights, values).to(query.dtype)
     return output.reshape(rows, 1, query_heads, -1), weights if mask.plain else weights * mask.valid[:, None, None]
 
 
 def _of_each_head(left: Tensor, right: Tensor) -> Tensor:
-    """The product (R, H, G, n) of ``left`` (R, H, G, m) and ``right`` (R, H, m, n), keys or values.
+    """The product (R, H, G, n) fp32 of ``left`` (R, H, G, m) and ``right`` (R, H, m, n), keys or values.
 
     One head after another: the layers lie between the rows of a cache, and torch would copy what it multiplies in one
-    go over rows and heads.
+    go over rows and heads. What is not fp32 is copied anyway.
     """
-    if len(right) == 1:
-        return left @ right
+    if len(right) == 1 or right.dtype != torch.float32:
+        return left.float() @ right.float()
     return torch.stack([left[:, head] @ right[:, head] for head in range(right.shape[1])], 1)
+
+
+class _Bfloat16Products:
+    """Within it fp32 tensors are multiplied as bfloat16 and added in fp32: exact for numbers that bfloat16 holds."""
+
+    settings: Any = getattr(torch.backends.mkldnn, "matmul", None)  # older versions of torch have none
+
+    def __enter__(self) -> None:
+        self.before = self.settings.fp32_precision
+        self.settings.fp32_precision = "bf16"
+
+    def __exit__(self, *_: object) -> None:
+        self.settings.fp32_precision = self.before
+
+
+_BFLOAT16_PRODUCTS = _Bfloat16Products()
+
+
+def multiplies_bfloat16(query: Tensor, keys: Tensor) -> bool:
+    """Whether both are bfloat16, on a processor with instructions for products of it."""
+    return query.dtype == keys.dtype == torch.bfloat16 and query.device.type == "cpu" and _has_bfloat16_products()
+
+
+@cache
+def _has_bfloat16_products() -> bool:
+    """AVX-512 alone is not enough: it makes products of bfloat16 from those of fp32."""
+    if platform.machine().lower() not in ("x86_64", "amd64") or _BFLOAT16_PRODUCTS.settings is None:
+        return False
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
 
 
 @cache
@@ -115,28 +180,33 @@ def _probabilities(
     last_rows: AttentionRows,
     scaling: float,
     softcap: float | None,
+    rows_per_tile: int = ROWS_PER_TILE,
+    added: Tensor | None = None,
 ) -> Iterator[tuple[slice, slice, Tensor]]:
     """The probabilities of the chunk's last query rows, tile by tile: rows r, query rows t, and (r, H, G, t, n) fp32.
 
-    n: slots up to the last one that the tile sees.
+    n: slots up to the last one that the tile sees. ``added``: the mask as `AttentionMask.hide` takes it.
     """
     count, heads, slots, _ = keys.shape
     chunk = query.shape[2]
     first = _first_of(last_rows, chunk)
     grouped = _grouped(query, heads)
-    wide = min(ROWS_PER_TILE, chunk - first)
+    wide = min(rows_per_tile, chunk - first)
     at_once = max(1, NUMBERS_PER_TILE // (query.shape[1] * wide * slots)) if keys.device.type == "cpu" else count
+    products = _BFLOAT16_PRODUCTS if multiplies_bfloat16(query, keys) else nullcontext()
+    before, after = (scaling, 1.0) if frexp(scaling)[0] == 0.5 else (1.0, scaling)  # a power of two rounds nothing
     for begin in range(0, count, at_once):
         rows = slice(begin, min(begin + at_once, count))
         transposed = keys[rows].float().flatten(0, 1).mT  # once, in case it takes a copy
-        for start in range(first, chunk, ROWS_PER_TILE):
-            tile = slice(start, min(start + ROWS_PER_TILE, chunk))
+        for start in range(first, chunk, rows_per_tile):
+            tile = slice(start, min(start + rows_per_tile, chunk))
             near = mask.reach(tile)
-            queries = grouped[rows, :, :, tile].float()
-            products = queries.flatten(2, 3).flatten(0, 1) @ transposed[..., :near]
-            logits = capped(products.mul_(scaling), softcap)
+            queries = grouped[rows, :, :, tile].float() * before
+            with products:
+                logits = queries.flatten(2, 3).flatten(0, 1) @ transposed[..., :near]
+            logits = capped(logits if after == 1.0 else logits.mul_(after), softcap)
             logits = logits.view(*queries.shape[:4], near)
-            mask.hide(logits, rows, tile)
+            mask.hide(logits, rows, tile, added)
             yield rows, tile, logits.softmax(-1)
 
 
@@ -163,13 +233,18 @@ def column_sums(
     count, heads, slots, _ = keys.shape
     total = keys.new_zeros(count, heads, query.shape[1] // heads, slots, dtype=torch.float32)
     for rows, tile, weights in _probabilities(query, keys, mask, last_rows, scaling, softcap):
-        if not mask.plain:
-            weights = weights * mask.valid[rows, None, None, tile, None]
         if counted is not None:
             weights = weights * counted[rows, :, None, tile, : weights.shape[-1]]
-        # A sum and not a matrix product: it adds every column in the same order, so that equal columns stay equal.
-        total[rows, ..., : weights.shape[-1]] += weights.sum(3)
+        _add_columns(total, weights, mask, rows, tile)
     return total
+
+
+def _add_columns(total: Tensor, weights: Tensor, mask: AttentionMask, rows: slice, tile: slice) -> None:
+    """Add what a tile's query rows give to each slot. The ``weights`` of padding become 0."""
+    if not mask.plain:
+        weights.mul_(mask.valid[rows, None, None, tile, None])
+    # A sum and not a matrix product: it adds every column in the same order, so that equal columns stay equal.
+    total[rows, ..., : weights.shape[-1]] += weights.sum(3)
 
 
 def probabilities(

@@ -12,6 +12,8 @@ from harness.engine.attention.attend import column_sums, probabilities, stronges
 from harness.engine.attention.mask import AttentionMask
 from policies.view import AttentionRows
 
+Computed = tuple[Hashable, str, AttentionRows]  # rows of the pass, name of the statistic, last query rows
+
 
 @dataclass(frozen=True)
 class AttentionStatistics:
@@ -27,9 +29,9 @@ class AttentionStatistics:
     query_positions: Tensor  # (R, m) int32, -1 = padding
     scaling: float
     softcap: float | None
-    computed: dict[Hashable, Tensor] = field(default_factory=dict)
+    computed: dict[Computed, Tensor] = field(default_factory=dict)
     rows_of_pass: Hashable = None  # which rows of the pass these are
-    weights: Tensor | None = None  # (R, H, G, N): the probabilities of a single token, where they have been kept
+    sums: Tensor | None = None  # (R, H, G, N): what all rows of the chunk gave each slot, where it is known
 
     @property
     def query(self) -> Tensor:
@@ -83,8 +85,8 @@ class AttentionStatistics:
         return AttentionMask(asked >= 0, self.positions[:, :1, :0] >= 0, explicit=visible)
 
     def _sums(self, last_rows: AttentionRows, counted: Tensor | None) -> Tensor:
-        if self.weights is not None and counted is None:
-            return self.weights
+        if self.sums is not None and counted is None and (last_rows == "all" or self.mask.chunk <= last_rows):
+            return self.sums
         return column_sums(self.query, self.keys, self.mask, last_rows, self.scaling, self.softcap, counted)
 
     def _once(self, name: str, last_rows: AttentionRows, compute: Callable[[], Tensor]) -> Tensor:

@@ -24,7 +24,7 @@ from harness.engine.cache.slot_layer import SlotCache, SlotLayer
 from harness.engine.cache.storage import KVStorage
 from harness.engine.requests import Prompting, Request, reason_against
 from policies import CacheView, PolicyError
-from policies.view import Attention, Rotation
+from policies.view import Attention, AttentionRows, Rotation
 
 if TYPE_CHECKING:
     from harness.engine.batch.layer_pass import LayerPass
@@ -98,7 +98,8 @@ class Batch:
         self.seen: Tensor  # (R, 1, 1) int64: `lengths`, this pass included
         self.layer_batch: LayerBatch | None = None  # this pass in all layers, where they evict together
         self._mask: AttentionMask | None = None
-        self.reads_attention = False  # whether a policy read attention statistics when all layers last evicted together
+        # Of how many last query rows policies read attention statistics when all layers last evicted together.
+        self.asked_rows: frozenset[AttentionRows] = frozenset()
         self.hides_lengths = False  # while a pass is recorded, where host numbers would be frozen
         # (R, T) int32: layers of this pass that kept a token in some head; only kept for K-VEC
         self.kept_before = torch.zeros(len(rows), 0, dtype=torch.int32, device=device)

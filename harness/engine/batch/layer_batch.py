@@ -8,7 +8,7 @@ kept is the same as with `harness.engine.batch.evict.evict` layer by layer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor
 
-from harness.engine.attention.attend import attend, attend_with_weights
-from harness.engine.attention.attention_statistics import AttentionStatistics
+from harness.engine.attention.attend import attend, attend_with_sums, sums_come_with
+from harness.engine.attention.attention_statistics import AttentionStatistics, Computed
 from harness.engine.attention.mask import in_layers
 from harness.engine.batch.group import Group, Selection, select
 from harness.engine.cache.slot_layer import SlotLayer, StateKey
@@ -42,8 +42,8 @@ class LayerBatch:
             if not layers_are_rows(group.policy) and (any(batch.over(group)) or group.is_stateful(batch.phase))
         }
         self.queries: list[Tensor] = []  # (R, H·G, m, D) of each layer
-        self.weights: list[Tensor] = []  # (R, H, G, N) of each layer: probabilities of a single token, if kept
-        self.computed: list[Sized] = []  # attention statistics that policies have read
+        self.sums: list[Tensor] = []  # (R, H, G, N) of each layer: what each slot received, if kept
+        self.computed: list[Mapping[Computed, Tensor]] = []  # attention statistics that policies have read
         self.scaling: float
         self.softcap: float | None
 
@@ -58,16 +58,12 @@ class LayerBatch:
         """One layer's attention output (R, m, H·G, D). What policies need of it is kept until the pass ends."""
         self.queries.append(query)
         self.scaling, self.softcap = scaling, softcap
-        if not self._keeps_weights(query):
+        asked = self.batch.asked_rows if query.shape[2] == 1 else self.batch.asked_rows & {"all"}
+        if not asked or not sums_come_with(query, keys):
             return attend(query, keys, values, self.batch.mask, scaling, softcap)
-        output, weights = attend_with_weights(query, keys, values, self.batch.mask, scaling, softcap)
-        self.weights.append(weights)
+        output, sums = attend_with_sums(query, keys, values, self.batch.mask, scaling, softcap)
+        self.sums.append(sums)
         return output
-
-    def _keeps_weights(self, query: Tensor) -> bool:
-        """Whether to keep a single token's probabilities: where policies read attention statistics in the last pass."""
-        one = query.shape[2] == 1 and query.dtype == torch.float32 and query.device.type == "cpu"
-        return one and self.batch.reads_attention
 
     def evict(self) -> None:
         """Update states, select, and store what stays, in all layers."""
@@ -75,14 +71,14 @@ class LayerBatch:
         arriving = self._spread(batch.feed.positions)
         batch.statistics.attended(batch.mask.counts)
         layer.arrived(arriving)
-        weights = _of_all_layers(self.weights) if self.weights else None
+        sums = _of_all_layers(self.sums) if self.sums else None
         states: dict[StateKey, Tensor] = {}
         selections: list[tuple[slice, Tensor]] = []
         for group in batch.groups:
             if group.number in self.early:
                 selection = self._early_selection(group)
             else:
-                selection = select(batch, group, partial(self._view, weights=weights, arriving=arriving), layers)
+                selection = select(batch, group, partial(self._view, sums=sums, arriving=arriving), layers)
             states |= {key: selection.states[key.name] for key in self._stored(group) if selection.states}
             if group.number not in self.early and selection.states:
                 for name in group.policy.carried:
@@ -97,7 +93,7 @@ class LayerBatch:
             layer.positions[..., layer.fill : layer.fill + batch.feed.width].fill_(-1)  # the chunk leaves the tail now
             layer.evict(kept, self._spread(batch.targets_tensor), max(batch.targets), arriving, states)
         batch.statistics.evicted(self._by_row(layer.held()))
-        batch.reads_attention = any(self.computed)
+        batch.asked_rows = frozenset(last_rows for computed in self.computed for _, _, last_rows in computed)
         for each in batch.cache.layers:
             each.fill = layer.fill
             each.release()
@@ -126,7 +122,7 @@ class LayerBatch:
         states = {name: _of_all_layers([selection.states[name] for selection in made]) for name in names}
         return Selection(_of_all_layers(kept) if kept else None, states)
 
-    def _view(self, group: Group, weights: Tensor | None, arriving: Tensor) -> CacheView:
+    def _view(self, group: Group, sums: Tensor | None, arriving: Tensor) -> CacheView:
         """Slots and chunk of a group in all layers, the policy's state brought up to this pass."""
         batch, layer, layers = self.batch, self.layer, self.layers
         here, rows = slice(0, layer.fill + batch.feed.width), self._rows(group.rows)
@@ -143,7 +139,7 @@ class LayerBatch:
             query_positions=arriving[rows],
             scaling=self.scaling,
             softcap=self.softcap,
-            weights=None if weights is None else weights[rows],
+            sums=None if sums is None else sums[rows],
         )
         self.computed.append(attention.computed)
         view = CacheView(

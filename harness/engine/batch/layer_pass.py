@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import log
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from harness.engine.attention.attend import attend
-from harness.engine.attention.attention_statistics import AttentionStatistics
+from harness.engine.attention.attention_statistics import AttentionStatistics, Computed
 from harness.engine.attention.mask import AttentionMask
 from harness.engine.attention.model_parts import CacheRope
 from harness.engine.batch.batch import Batch
@@ -36,7 +36,7 @@ class LayerPass:
     mask: AttentionMask
     scaling: float
     softcap: float | None
-    computed: dict[Hashable, Tensor] = field(default_factory=dict)  # statistics computed so far
+    computed: dict[Computed, Tensor] = field(default_factory=dict)  # statistics computed so far
 
     @staticmethod
     def of(

@@ -55,7 +55,7 @@ def _merged(parts: Sequence[Part], members: Sequence[Request]) -> tuple[Batch, l
     merged.counts = [parts[part][0].counts[row] for part, row in origins]
     merged.lengths = [parts[part][0].lengths[row] for part, row in origins]
     merged.passes = max(batch.passes for batch, _ in parts)
-    merged.reads_attention = any(batch.reads_attention for batch, _ in parts)
+    merged.asked_rows = parts[0][0].asked_rows.union(*(batch.asked_rows for batch, _ in parts))
     merged.phase, merged.watchers = first.phase, first.watchers
     ropes = [batch.rope for batch, _ in parts if batch.rope is not None]
     merged.rope = max(ropes, key=lambda rope: len(rope.cos), default=None)
