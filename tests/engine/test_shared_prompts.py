@@ -108,6 +108,17 @@ def test_rows_leave_with_their_first_eviction():
     assert last_shared_pass(first, Prompting("token_fed")) is None  # read in one pass, its evictions known before
 
 
+def test_single_tokens_go_through_the_model_with_as_many_rows_as_can():
+    """Under several budgets too: one pass for the tokens that fill the smallest cache, and one for each later token."""
+    names = ("h2o/buzz", "sink/buzz", "window/buzz")
+    rows = [Request(prompt(60), policy(name), budget) for name in names for budget in (30, 33)]
+    plan = plan_sharing(rows, Prompting("token_fed"))
+    assert not plan.prefix_groups
+    assert plan.passes(rows, Prompting("token_fed")) == 1 + 60 - 30
+    same = [Request(prompt(60), policy("h2o/buzz"), 30) for _ in range(2)]
+    assert plan_sharing(same, Prompting("token_fed")).prefix_groups  # as many passes, and the first tokens once
+
+
 def test_who_is_alone_shares_nothing():
     rows = [Request(prompt(30, seed), policy("keydiff"), 16, 2) for seed in range(3)]
     assert not plan_sharing(rows, Prompting("blocked", 8)).prefix_groups

@@ -14,7 +14,7 @@ share all of it, evictions included: `readers_of_prompts` finds them, and one of
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +29,8 @@ from harness.engine.batch.layer_pass import LayerPass
 from harness.engine.cache.slot_layer import StateKey
 from harness.engine.requests import SIMULATED, Prompting, Request, neighbours_by_policy
 from policies import DENSE, Policy
+
+FEW_SLOTS = 255
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,25 @@ class SharingPlan:
     @staticmethod
     def by_policy(rows: Sequence[Request]) -> SharingPlan:
         """No row shares anything."""
-        alone: dict[str, list[int]] = defaultdict(list)
+        return SharingPlan.apart(rows, lambda row: row.policy.rope)
+
+    @staticmethod
+    def apart(rows: Sequence[Request], batch_of: Callable[[Request], Any]) -> SharingPlan:
+        """No row shares anything; those for which ``batch_of`` says the same go through the model together."""
+        alone: dict[Any, list[int]] = defaultdict(list)
         for index, row in enumerate(rows):
-            alone[row.policy.rope].append(index)
+            alone[batch_of(row)].append(index)
         return SharingPlan((), tuple(_by_policy(rows, indices) for indices in alone.values()))
+
+    def passes(self, rows: Sequence[Request], prompting: Prompting) -> int:
+        """Forward passes until all prompts are read."""
+        longest = [max(len(rows[index].chunks(prompting)) for index in indices) for indices in self.alone]
+        for group in self.prefix_groups:
+            longest.append(max(map(len, group.chunks(rows, prompting))))
+            for branch in group.branches:
+                left = max(len(rows[index].chunks(prompting)) for index in branch.rows) - branch.after - 1
+                longest.append(left)
+        return sum(longest)
 
 
 def last_shared_pass(row: Request, prompting: Prompting) -> int | None:
@@ -102,7 +119,30 @@ def readers_of_prompts(rows: Sequence[Request]) -> list[list[int]]:
 
 
 def plan_sharing(rows: Sequence[Request], prompting: Prompting) -> SharingPlan:
-    """Prefix groups of rows that have a prompt in common, in the caller's order; all other rows alone."""
+    """Prefix groups of rows that have a prompt in common, in the caller's order; all other rows alone.
+
+    Rows that are fed token by token share nothing where that takes fewer passes: a pass of one token costs about the
+    same for one row as for ten.
+    """
+    shared = _plan_shared(rows, prompting)
+    if prompting.regime != "token_fed":
+        return shared
+    apart = SharingPlan.apart(rows, _fed_together)
+    return min(shared, apart, key=lambda plan: plan.passes(rows, prompting))
+
+
+def _size(row: Request) -> int:
+    """Rows whose budgets are alike, within a factor of two, hold their slots together; dense ones are by themselves."""
+    return 0 if row.policy.is_dense else (row.budget - 1).bit_length()
+
+
+def _fed_together(row: Request) -> Any:
+    """By what rows that are fed token by token go through the model together. Few slots cost less than a pass."""
+    size = 0 if row.policy.is_dense else max(_size(row), FEW_SLOTS.bit_length())
+    return row.policy.rope, row.policy.uniform, size
+
+
+def _plan_shared(rows: Sequence[Request], prompting: Prompting) -> SharingPlan:
     last_shared = [last_shared_pass(row, prompting) for row in rows]
     keys = [_prompt(row, prompting) for row in rows]
     readers = Counter(key for key, after in zip(keys, last_shared, strict=True) if after is not None)
@@ -115,8 +155,7 @@ def plan_sharing(rows: Sequence[Request], prompting: Prompting) -> SharingPlan:
             continue
         one_run = (row.policy.rope, row.policy.logit_scale)
         prompts[one_run].setdefault(key, index)
-        size = 0 if row.policy.is_dense else (row.budget - 1).bit_length()
-        members[one_run][after, row.policy.uniform, size].append(index)
+        members[one_run][after, row.policy.uniform, _size(row)].append(index)
     return SharingPlan(
         tuple(_prefix_group(rows, keys, prompts[run], members[run]) for run in prompts),
         tuple(_by_policy(rows, indices) for indices in alone.values()),
