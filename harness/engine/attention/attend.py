@@ -58,7 +58,7 @@ def attend(
     rows, query_heads, chunk, width = query.shape
     heads = keys.shape[1]
     group = query_heads // heads
-    if group * chunk >= ROWS_WORTH_TILES and multiplies_bfloat16(query, keys):
+    if _takes_tiles(query, keys):
         return _in_tiles(query, keys, values, mask, scaling, softcap)
     if mask.plain and mask.slots == chunk > 1 and softcap is None:
         whole = F.scaled_dot_product_attention(query, keys, values, is_causal=True, scale=scaling, enable_gqa=True)
@@ -86,7 +86,7 @@ def _in_tiles(
     """
     rows, query_heads, chunk, _ = query.shape
     heads = keys.shape[1]
-    output = query.new_empty(rows, heads, query_heads // heads, chunk, values.shape[-1])
+    output = query.new_empty(rows, chunk, heads, query_heads // heads, values.shape[-1])
     added = None if mask.plain else mask.added_to_logits(1, query.dtype)
     tiles = _probabilities(query, keys, mask, "all", scaling, softcap, 2 * ROWS_PER_TILE, added)
     for some, tile, weights in tiles:
@@ -94,16 +94,18 @@ def _in_tiles(
             _add_columns(sums, weights, mask, some, tile)
         seen = values[some, :, : weights.shape[-1]].flatten(0, 1)
         made = weights.to(values.dtype).flatten(2, 3).flatten(0, 1) @ seen
-        output[some, :, :, tile] = made.view(*weights.shape[:4], -1)
-    return output.permute(0, 3, 1, 2, 4).reshape(rows, chunk, query_heads, -1)
+        output[some, tile].permute(0, 2, 3, 1, 4).copy_(made.view(*weights.shape[:4], -1))
+    return output.flatten(2, 3)
 
 
 def sums_come_with(query: Tensor, keys: Tensor) -> bool:
     """Whether `attend_with_sums` costs what `attend` does: on a processor, of one token and where it takes tiles."""
-    group, chunk = query.shape[1] // keys.shape[1], query.shape[2]
-    if chunk == 1:
-        return query.device.type == "cpu"
-    return group * chunk >= ROWS_WORTH_TILES and multiplies_bfloat16(query, keys)
+    return query.device.type == "cpu" if query.shape[2] == 1 else _takes_tiles(query, keys)
+
+
+def _takes_tiles(query: Tensor, keys: Tensor) -> bool:
+    rows_of_a_head = query.shape[1] // keys.shape[1] * query.shape[2]
+    return rows_of_a_head >= ROWS_WORTH_TILES and multiplies_bfloat16(query, keys)
 
 
 def attend_with_sums(
@@ -115,22 +117,22 @@ def attend_with_sums(
     if chunk > 1:
         sums = keys.new_zeros(rows, heads, query_heads // heads, keys.shape[2], dtype=torch.float32)
         return _in_tiles(query, keys, values, mask, scaling, softcap, sums), sums
-    grouped = query.view(rows, heads, query_heads // heads, width)
-    logits = capped(_of_each_head(grouped, keys.mT) * scaling, softcap)
+    grouped = query.view(rows, heads, query_heads // heads, width).float()
+    logits = capped(_of_each_head(grouped, keys.float().mT) * scaling, softcap)
     mask.hide(logits.unsqueeze(3), slice(None), slice(0, 1))
     weights = logits.softmax(-1)
-    output = _of_each_head(weights, values).to(query.dtype)
+    output = _of_each_head(weights, values.float()).to(query.dtype)
     return output.reshape(rows, 1, query_heads, -1), weights if mask.plain else weights * mask.valid[:, None, None]
 
 
 def _of_each_head(left: Tensor, right: Tensor) -> Tensor:
-    """The product (R, H, G, n) fp32 of ``left`` (R, H, G, m) and ``right`` (R, H, m, n), keys or values.
+    """The product (R, H, G, n) of ``left`` (R, H, G, m) and ``right`` (R, H, m, n), keys or values in fp32.
 
-    One head after another: the layers lie between the rows of a cache, and torch would copy what it multiplies in one
-    go over rows and heads. What is not fp32 is copied anyway.
+    One head after another where the layers lie between the rows of a cache: torch would copy what it multiplies in one
+    go over rows and heads.
     """
-    if len(right) == 1 or right.dtype != torch.float32:
-        return left.float() @ right.float()
+    if len(right) == 1 or right.is_contiguous() or right.mT.is_contiguous():
+        return left @ right
     return torch.stack([left[:, head] @ right[:, head] for head in range(right.shape[1])], 1)
 
 
