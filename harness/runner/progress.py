@@ -240,6 +240,7 @@ def _terminal_bar(shown: bool) -> Bar:
 # Workers in other processes.
 
 
+PASS = 8  # tokens of a block that take about as long as a pass does beside its tokens
 STORE_PAUSE = 2.0  # seconds between two looks at the folder, at least
 SHARE = 0.05  # of the time that looking may take: a folder of thousands of cells on a slow disk is looked at less often
 
@@ -257,12 +258,16 @@ class SweepStatus:
 class StoreProgress:
     """How many of the samples that plans have found missing are in the store by now.
 
-    ``work``: of the same plans. It is measured in tokens times the bytes of the model's weights.
+    ``work``: of the same plans. It is measured in tokens, and `PASS` more for each pass, times the model's weights.
     """
 
     def __init__(self, store: Store, plans: Sequence[Plan], work: Sequence[ModelWork] = ()) -> None:
         self.store = store
-        self.cost = {job.key: job.load.tokens * each.footprint.weights for each in work for job in each.jobs}
+        self.cost = {
+            job.key: (job.load.tokens + PASS * job.load.passes) * each.footprint.weights
+            for each in work
+            for job in each.jobs
+        }
         self.work = float(sum(self.cost.values()))
         self.missing = {
             cell: set(samples) - store.finished(cell) for plan in plans for cell, samples in plan.samples.items()

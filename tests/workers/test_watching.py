@@ -14,8 +14,10 @@ from rich.console import Console
 from workers.small_sweeps import POLICIES, SAMPLES, cells, job_spec, wait_until
 
 from harness.runner import launchers, progress
+from harness.runner.model_work import ModelWork
 from harness.runner.plan import plan
 from harness.runner.progress import Progress, StoreProgress, SweepStatus, status_text
+from harness.runner.run_settings import RunSettings
 from harness.runner.samples import Prompts
 from harness.store import cell_folders
 from harness.store.cell_folders import Lease
@@ -135,6 +137,18 @@ def test_the_lines_say_how_much_time_is_left_by_the_tokens_that_are_done(started
     text = shown.getvalue()
     assert f"1 of 2 cells · {SAMPLES} of {EVERYTHING} samples · 0 at work · about 2 min left" in text
     assert "left" not in text[text.rindex("2 of 2 cells") :]
+
+
+def test_a_sample_that_is_fed_token_by_token_is_more_work_than_one_in_blocks(model, tmp_path):
+    """Else a sweep that begins with such samples would seem to take for ever."""
+    one, other = cells(model)
+    found = plan(one.model, [one, other], Store(tmp_path / "runs"), Prompts())
+    work = ModelWork.of(found, Prompts(), RunSettings())
+    by_token = [replace(job, load=replace(job.load, passes=job.load.tokens)) for job in work.jobs if job.cell == one.id]
+    jobs = (*by_token, *(job for job in work.jobs if job.cell == other.id))
+    cost = StoreProgress(Store(tmp_path / "runs"), [found], [replace(work, jobs=jobs)]).cost
+    of_one, of_other = (sum(cost[job.key] for job in jobs if job.cell == cell.id) for cell in (one, other))
+    assert of_one > 3 * of_other
 
 
 def test_before_the_first_line_is_due_a_shell_without_a_terminal_is_silent_and_reads_nothing(
