@@ -20,7 +20,7 @@ import torch
 from harness.config.budget import published_estimates, published_length
 from harness.config.model import DTYPES, ModelSpec
 from harness.engine.batch.prefix_sharing import plan_sharing, readers_of_prompts
-from harness.engine.decode.look_ahead import dense_runs, repeated_prompts
+from harness.engine.decode.look_ahead import chunks_ahead, dense_runs, repeated_prompts
 from harness.engine.requests import Prompting, Request
 from harness.errors import UserError
 from harness.runner.memory import linear_parameters
@@ -88,7 +88,7 @@ def _of_regime(rows: Sequence[Request], prompting: Prompting) -> WorkEstimate:
 def work_ahead(rows: Sequence[Request], prompting: Prompting) -> WorkEstimate:
     """What `look_ahead` feeds: the oracle's dense runs, which are one batch, and repeated prompts, each alone."""
     dense, repeated = dense_runs(rows, prompting), repeated_prompts(rows)
-    own = [len(row.chunks(prompting)) + row.total_tokens - len(row.tokens) for row in dense]
+    own = [len(chunks_ahead(row, prompting)) + row.total_tokens - len(row.tokens) for row in dense]
     pieces = sum(1 + len(row.pieces_repeated()) for row in repeated)
     return WorkEstimate(shared=sum(map(_fed_ahead, [*dense, *repeated])), passes=max(own, default=0) + pieces)
 

@@ -9,6 +9,8 @@ from tiny import generated_by_transformers, prompt, tiny_model
 
 from harness.engine import engine as engine_run
 from harness.engine.batch import batch
+from harness.engine.batch.evict import slots_enabled
+from harness.engine.decode import look_ahead
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request
 
@@ -61,3 +63,27 @@ def test_it_changes_nothing_for_its_neighbours():
     row = Request(prompt(LENGTH, 2), policy("h2o"), BUDGET, NEW)
     both = engine.generate([Request(prompt(LENGTH), policy("oracle"), BUDGET, NEW), row], feed)
     assert both[1].tokens == engine.generate([row], feed)[0].tokens
+
+
+def test_a_prompt_that_is_fed_token_by_token_is_looked_ahead_in_blocks(monkeypatch):
+    """After every token the future is that of a dense run token by token; one run serves all budgets of a prompt."""
+    feed, engine = Prompting("token_fed"), Engine(tiny_model("llama"))
+    rows = [
+        Request(prompt(LENGTH + 90 * longer, longer), policy("oracle"), budget, NEW)
+        for longer in (0, 1)
+        for budget in (BUDGET, BUDGET + 9)
+    ]
+    assert [row.budget for row in look_ahead.dense_runs(rows, feed)] == [BUDGET, BUDGET]
+
+    def futures():
+        with torch.inference_mode(), slots_enabled(engine.model):
+            return look_ahead.FutureOfRows(engine.look_ahead(rows, feed), (0, 1))
+
+    in_blocks = futures()
+    monkeypatch.setattr(look_ahead, "TOKENS_AT_ONCE", 1)
+    by_token = futures()
+    for row, request in enumerate((rows[0], rows[2])):
+        for length in range(BUDGET, request.total_tokens - 1):
+            found, expected = in_blocks.of([row], [length]), by_token.of([row], [length])
+            assert torch.allclose(found, expected, rtol=1e-5, atol=1e-6)
+            assert expected[..., :length].any()

@@ -9,6 +9,7 @@ prompt at once, and notes what every slot receives (policies.md 3.28); `CacheVie
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import AttentionInterface, DynamicCache, PreTrainedModel
 
-from harness.engine.attention.attend import attend, attending_by, capped
+from harness.engine.attention.attend import attend, attending_by, capped, probabilities
 from harness.engine.attention.mask import AttentionMask
 from harness.engine.batch.batch import Batch
 from harness.engine.batch.layer_pass import LayerPass
@@ -31,6 +32,9 @@ from policies import DENSE
 
 if TYPE_CHECKING:
     from harness.engine.engine import Engine
+
+
+TOKENS_AT_ONCE = 64  # of a dense run that is recorded by the token: (R, H, G, 64, N) fp32 numbers exist at one time
 
 
 class Future(Protocol):
@@ -49,41 +53,53 @@ class Future(Protocol):
 
 
 class Recorder:
-    """A watcher of a dense run: what each token receives in each pass, by layer.
+    """A watcher of a dense run: what each token receives in each step, by layer.
 
-    Memory: passes × L × prompts × H × (T + new) fp32 numbers; meant for short prompts and small models.
+    A step is a pass, or ``by_token`` a query row of it: rows that read token by token need to know what is left after
+    each, and the dense run is the same in blocks. Memory: steps × L × prompts × H × (T + new) fp32 numbers; meant for
+    short prompts and small models.
     """
 
-    def __init__(self) -> None:
-        self.passes: dict[int, list[Tensor]] = defaultdict(list)  # by layer: (R, H, T + new) per pass
-        self.lengths: list[list[int]] = []  # per pass: tokens that each row has read
+    def __init__(self, by_token: bool = False) -> None:
+        self.by_token = by_token
+        self.steps: dict[int, list[Tensor]] = defaultdict(list)  # by layer: (R, H, T + new) per step
+        self.lengths: list[list[int]] = []  # per step: tokens that each row has read
 
     def attended(self, work: LayerPass) -> None:
         """Record what the tokens receive in one layer of one pass; zeros in the first, which is no row's future."""
-        length = work.batch.fed.shape[1]
         rows, heads = work.positions.shape[:2]
-        by_token = torch.zeros(rows, heads, length + 1, device=work.positions.device)
-        if self.lengths:
-            received = work.attention_of(slice(0, rows)).received("all")
-            by_token.scatter_(-1, torch.where(work.positions >= 0, work.positions, length).long(), received)
-        self.passes[work.index].append(by_token[..., :-1])
+        length = work.batch.fed.shape[1]
+        if not self.lengths:
+            self.steps[work.index].append(work.query.new_zeros(rows, heads, length, dtype=torch.float32))
+            return
+        if self.by_token:
+            received = probabilities(work.query, work.keys, work.mask, work.scaling, work.softcap).mean(2)
+        else:
+            received = work.attention_of(slice(0, rows)).received("all").unsqueeze(2)
+        steps = received.shape[2]
+        token = torch.where(work.positions >= 0, work.positions, length).long().unsqueeze(2).expand_as(received)
+        by_token = received.new_zeros(rows, heads, steps, length + 1).scatter_(-1, token, received)
+        self.steps[work.index].extend(by_token[..., :-1].unbind(2))
 
     def evicted(self, work: LayerPass) -> None:
         """Nothing is evicted in a dense run."""
 
     def predicted(self, batch: Batch, logits: Tensor) -> None:
-        """After a pass: note how many tokens each row has read."""
-        self.lengths.append(list(batch.lengths))
+        """After a pass: note how many tokens each row has read after each of its steps."""
+        steps = batch.feed.width if self.by_token and self.lengths else 1
+        for missing in reversed(range(steps)):  # rows are right-aligned
+            fed = zip(batch.lengths, batch.feed.widths, strict=True)
+            self.lengths.append([length - min(missing, width) for length, width in fed])
 
     def future(self) -> Tensor:
-        """(passes, R, L, H, T + new): what each token receives in all passes after this one. Empties the record."""
-        layers = sorted(self.passes)
-        rows, heads, length = self.passes[layers[0]][0].shape
-        found = self.passes[layers[0]][0].new_zeros(len(self.lengths), rows, len(layers), heads, length)
+        """(steps, R, L, H, T + new): what each token receives in all steps after this one. Empties the record."""
+        layers = sorted(self.steps)
+        rows, heads, length = self.steps[layers[0]][0].shape
+        found = self.steps[layers[0]][0].new_zeros(len(self.lengths), rows, len(layers), heads, length)
         for place, layer in enumerate(layers):
-            passes = self.passes.pop(layer)
-            for number in range(len(passes) - 1, 0, -1):
-                found[number - 1, :, place] = found[number, :, place] + passes[number]
+            steps = self.steps.pop(layer)
+            for number in range(len(steps) - 1, 0, -1):
+                found[number - 1, :, place] = found[number, :, place] + steps[number]
         return found
 
 
@@ -92,8 +108,8 @@ class DenseFutures:
     """The recorded futures of some prompts: one dense run per prompt, for all budgets of the oracle."""
 
     number: Mapping[Hashable, int] = field(default_factory=dict)  # by prompt: its row in ``future``
-    future: Tensor = field(default_factory=lambda: torch.zeros(0))  # (passes, prompts, L, H, T + new)
-    seen: Sequence[Sequence[int]] = ()  # by prompt: tokens read after each recorded pass, ascending
+    future: Tensor = field(default_factory=lambda: torch.zeros(0))  # (steps, prompts, L, H, T + new)
+    seen: Sequence[Sequence[int]] = ()  # by prompt: tokens read after each recorded step, ascending
     prompting: Prompting = field(default_factory=Prompting)
     repetitions: Mapping[Hashable, Tensor] = field(default_factory=dict)  # by `repetition_key`
 
@@ -122,8 +138,8 @@ class FutureOfRows:
         prompts = [self.prompts[row] for row in rows]
         future = self.recorded.future
         seen = [self.recorded.seen[prompt] for prompt in prompts]
-        passes = [min(bisect_left(each, length), len(future) - 1) for each, length in zip(seen, lengths, strict=True)]
-        return future[passes, prompts].flatten(0, 1) if layer is None else future[passes, prompts, layer]
+        steps = [min(bisect_left(each, length), len(future) - 1) for each, length in zip(seen, lengths, strict=True)]
+        return future[steps, prompts].flatten(0, 1) if layer is None else future[steps, prompts, layer]
 
 
 @dataclass(frozen=True)
@@ -145,19 +161,19 @@ class FutureOfParts:
 
 
 def look_ahead(engine: Engine, rows: Sequence[Request], prompting: Prompting) -> DenseFutures:
-    """Read and decode every prompt of an oracle row densely, in the same chunks, and record it; repeat others."""
+    """Read and decode every prompt of an oracle row densely, and record it; repeat others."""
     repetitions = repeated(engine.model, rows)
     oracles = dense_runs(rows, prompting)
     if not oracles:
         return DenseFutures(repetitions=repetitions)
-    recorder = Recorder()
+    recorder = Recorder(by_token=prompting.regime == "token_fed")
     dense = [replace(row, policy=replace(DENSE, rope=row.policy.rope), budget=0) for row in oracles]
     batch = Batch(
         dense,
         prompting,
         engine.config.num_hidden_layers,
         engine.model.device,
-        [row.chunks(prompting) for row in oracles],
+        [chunks_ahead(row, prompting) for row in oracles],
     )
     batch.watchers = (recorder,)
     collector = NextLogits.of(len(dense))
@@ -171,14 +187,33 @@ def look_ahead(engine: Engine, rows: Sequence[Request], prompting: Prompting) ->
 
 
 def dense_runs(rows: Sequence[Request], prompting: Prompting) -> list[Request]:
-    """The oracle's rows, one of each prompt: what is read and decoded densely before the others."""
-    return list({_prompt(row, prompting): row for row in rows if row.policy.hindsight}.values())
+    """The oracle's rows, one of each prompt: what is read and decoded densely before the others.
+
+    Of rows that read token by token it is the one with the smallest budget, whose first chunk ends first.
+    """
+    by_prompt: dict[Hashable, Request] = {}
+    for row in rows:
+        if row.policy.hindsight:
+            known = by_prompt.setdefault(_prompt(row, prompting), row)
+            if row.budget < known.budget:
+                by_prompt[_prompt(row, prompting)] = row
+    return list(by_prompt.values())
+
+
+def chunks_ahead(row: Request, prompting: Prompting) -> list[tuple[int, int]]:
+    """The passes in which its prompt is read densely: its own, or blocks where it is fed token by token."""
+    first, *others = row.chunks(prompting)
+    if prompting.regime != "token_fed" or not others:
+        return [first, *others]
+    stops = [*range(first[1], others[-1][1], TOKENS_AT_ONCE), others[-1][1]]
+    return [first, *itertools.pairwise(stops)]
 
 
 def _prompt(row: Request, prompting: Prompting) -> Hashable:
     ending = (row.max_new_tokens, row.min_new_tokens, row.stops, row.until, tuple(row.continuation))
     drawn = (row.temperature, row.top_p, row.seed)
-    return (tuple(row.tokens), tuple(row.question), ending, drawn, tuple(row.chunks(prompting)))
+    fed = () if prompting.regime == "token_fed" else tuple(row.chunks(prompting))
+    return (tuple(row.tokens), tuple(row.question), ending, drawn, fed)
 
 
 # The repetition of prompts.
