@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 # then take each other's time: a third of their speed was left (docs/performance.md). Read when torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "2000")
 
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # of glibc's <malloc.h>, in bytes
+
 
 def _keep_freed_memory() -> None:
     """Let the C library keep what tensors free. glibc gives it back to the system, which then clears every page of the
@@ -21,7 +23,6 @@ def _keep_freed_memory() -> None:
             choose(setting, size)
 
 
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3  # of <malloc.h>; sizes are bytes
 _keep_freed_memory()
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from policies.keydiff import KeyDiff
 from policies.l2 import L2
 from policies.lagkv import LagKV
 from policies.qfilters import QFilters
-from policies.scorer import tiles, tiles_of_copies
+from policies.scorer import ON_A_PROCESSOR, tiles, tiles_of_copies
 
 SCORERS = [
     KeyDiff(), KeyDiff(anchor="median"), KeyDiff(anchor="pairwise"), KeyDiff(metric="euclid"), L2(),
@@ -39,10 +39,10 @@ def test_scores_do_not_depend_on_the_tiles(scorer, dtype, monkeypatch):
 
 
 def test_only_copies_are_made_in_tiles():
-    keys = torch.zeros(3, 1, 2**17, 2)
+    keys = torch.zeros(3, 1, ON_A_PROCESSOR // 2, 2)
     assert tiles_of_copies(keys) == [slice(0, 3)]
     assert tiles_of_copies(keys.half()) == [slice(0, 1), slice(1, 2), slice(2, 3)]
 
 
 def test_a_row_larger_than_a_tile_is_a_tile():
-    assert tiles(torch.zeros(2, 1, 2**18, 2)) == [slice(0, 1), slice(1, 2)]
+    assert tiles(torch.zeros(2, 1, ON_A_PROCESSOR, 2)) == [slice(0, 1), slice(1, 2)]

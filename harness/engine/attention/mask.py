@@ -65,8 +65,10 @@ class AttentionMask:
         for these rows alone. Adding -inf is several times as fast as filling with it.
         """
         if not self.plain:
-            seen = self.of(rows).added(tile, logits.dtype) if added is None else added[:, :, tile]
-            seen = seen if added is None or len(seen) == 1 else seen[rows]
+            if added is None:
+                seen = self.of(rows).added(tile, logits.dtype)
+            else:
+                seen = added[rows if len(added) > 1 else slice(None), :, tile]
             logits.add_(seen[..., : logits.shape[-1]].unsqueeze(2))
         elif tile.stop - tile.start > 1 or tile.stop < self.chunk:  # the newest token sees everything
             here = logits[..., self.fill + tile.start :]  # all query rows of the tile see what lies before
