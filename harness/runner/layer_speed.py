@@ -2,7 +2,7 @@
 
 ``launcher=local`` starts several at once, to find how many workers share the cores of this machine best. Each says
 "ready" when it is warm, waits until its input is closed, computes for `SECONDS`, and prints its number: blocks of
-`BLOCK` tokens over `SLOTS` slots, with the products and the small operations of a Llama layer.
+`BLOCK` tokens over `SLOTS` slots, with the engine's attention, the products and the small operations of a Llama layer.
 
     python -m harness.runner.layer_speed <hidden size> <intermediate size> <dtype>
 """
@@ -15,6 +15,9 @@ import time
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from harness.engine.attention.attend import attend
+from harness.engine.attention.mask import AttentionMask
 
 SECONDS, WARM = 1.5, 0.3
 LAYERS = 4  # of their own weights, so that these do not stay in the processor's caches more than a model's do
@@ -42,8 +45,10 @@ def _layer(hidden_states: Tensor, weights: list[Tensor], cached: Tensor) -> Tens
     """(tokens, hidden): attention to the cached keys and values (2, H, N, D), then the gated product."""
     to_heads, to_hidden, up, down = weights
     queries = F.linear(_normed(hidden_states), to_heads).view(BLOCK, -1, HEAD).transpose(0, 1)
-    attended = F.scaled_dot_product_attention(queries[None], cached[:1], cached[1:])[0]
-    hidden_states = hidden_states + F.linear(attended.transpose(0, 1).flatten(1), to_hidden)
+    seen = torch.ones(1, 1, SLOTS, dtype=torch.bool)
+    mask = AttentionMask(valid=seen[0, :, :BLOCK], filled=seen[..., BLOCK:], plain=True)
+    attended = attend(queries[None], cached[:1], cached[1:], mask, HEAD**-0.5)[0]
+    hidden_states = hidden_states + F.linear(attended.flatten(1), to_hidden)
     gate, rest = F.linear(_normed(hidden_states), up).chunk(2, dim=-1)
     return hidden_states + F.linear(F.silu(gate) * rest, down)
 
