@@ -7,7 +7,7 @@ allocated.
 from __future__ import annotations
 
 import json
-import resource
+import os
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
@@ -21,6 +21,10 @@ from harness.engine.requests import Prompting, Request
 from harness.runner.memory import Footprint, MemoryLoad
 from scripts.bench.contenders import engine_as_runs_have_it, preset, prompt
 from scripts.bench.shapes import build
+
+# Freed memory goes back to the system at once, which `harness/__init__.py` keeps otherwise: what loading the model has
+# freed would hide what the run takes.
+GIVEN_BACK = {"MALLOC_MMAP_THRESHOLD_": str(2**17), "MALLOC_TRIM_THRESHOLD_": str(2**17)}
 
 
 @dataclass(frozen=True)
@@ -52,13 +56,13 @@ class PeakCase:
 def measured(case: PeakCase) -> dict[str, float]:
     """Bytes: ``planned`` and ``peak`` beside the weights, in a fresh process."""
     command = [sys.executable, "-m", "scripts.bench.peak", json.dumps(asdict(case))]
-    answer = subprocess.run(command, check=True, capture_output=True, text=True)
+    answer = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, **GIVEN_BACK})
     found: dict[str, float] = json.loads(answer.stdout.splitlines()[-1])
     return found
 
 
 def planned_and_peak(case: PeakCase, model: PreTrainedModel) -> dict[str, float]:
-    """The same in this process: on a processor, only what is the largest so far is seen."""
+    """The same in this process."""
     prompting = Prompting(case.regime, case.block)  # type: ignore[arg-type]
     engine = engine_as_runs_have_it(model)
     rows = case.rows(model.config.vocab_size)
@@ -74,17 +78,22 @@ def planned_and_peak(case: PeakCase, model: PreTrainedModel) -> dict[str, float]
 
 
 def _resident(device: str) -> int:
+    """Bytes now; `_highest` counts from here on."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         return torch.cuda.memory_allocated()
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize()
+    Path("/proc/self/clear_refs").write_text("5")  # the highest so far is forgotten (man proc_pid_clear_refs)
+    return _status("VmRSS")
 
 
 def _highest(device: str) -> int:
-    if device == "cuda":
-        return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return torch.cuda.max_memory_allocated() if device == "cuda" else _status("VmHWM")
+
+
+def _status(name: str) -> int:
+    """Bytes, of Linux's account of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) * 1024
 
 
 if __name__ == "__main__":
