@@ -73,16 +73,12 @@ def _of_regime(rows: Sequence[Request], prompting: Prompting) -> WorkEstimate:
     chunks = [row.chunks(prompting) for row in rows]
     passes = [len(each) + row.total_tokens - len(row.tokens) for each, row in zip(chunks, rows, strict=True)]
     fed = sum(rows[index].total_tokens for batch in plan.alone for index in batch)
-    taken = sum(max(passes[index] for index in batch) for batch in plan.alone)
     for group in plan.prefix_groups:
-        together = group.chunks(rows, prompting)
-        read = zip(group.prompts, together, strict=True)
+        read = zip(group.prompts, group.chunks(rows, prompting), strict=True)
         fed += sum(chunks[index][len(each) - 1][1] for index, each in read)
-        taken += max(map(len, together))
         for branch in group.branches:
             fed += sum(rows[index].total_tokens - chunks[index][branch.after][1] for index in branch.rows)
-            taken += max(passes[index] for index in branch.rows) - branch.after - 1
-    return alone + ahead + WorkEstimate(shared=fed + later, passes=taken)
+    return alone + ahead + WorkEstimate(shared=fed + later, passes=plan.passes(passes))
 
 
 def work_ahead(rows: Sequence[Request], prompting: Prompting) -> WorkEstimate:

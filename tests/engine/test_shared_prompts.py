@@ -114,7 +114,7 @@ def test_single_tokens_go_through_the_model_with_as_many_rows_as_can():
     rows = [Request(prompt(60), policy(name), budget) for name in names for budget in (30, 33)]
     plan = plan_sharing(rows, Prompting("token_fed"))
     assert not plan.prefix_groups
-    assert plan.passes(rows, Prompting("token_fed")) == 1 + 60 - 30
+    assert plan.passes([len(row.chunks(Prompting("token_fed"))) for row in rows]) == 1 + 60 - 30
     same = [Request(prompt(60), policy("h2o/buzz"), 30) for _ in range(2)]
     assert plan_sharing(same, Prompting("token_fed")).prefix_groups  # as many passes, and the first tokens once
 

@@ -20,9 +20,7 @@ from policies.view import AttentionRows
 if TYPE_CHECKING:  # a sweep is planned without transformers' models
     from transformers import PreTrainedModel
 
-ROWS_PER_TILE = (
-    64  # query rows whose probabilities are in memory for statistics at one time; for attention twice as many
-)
+ROWS_PER_TILE = 64  # query rows of statistics whose probabilities are in memory at one time; twice as many of attention
 ROWS_WORTH_TILES = 64  # query rows of a KV head from which products in tiles are faster than the fused kernel
 NUMBERS_PER_TILE = 2**19  # on a CPU: a tile of so many fp32 numbers stays in the processor's cache
 

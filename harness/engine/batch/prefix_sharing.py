@@ -30,7 +30,7 @@ from harness.engine.cache.slot_layer import StateKey
 from harness.engine.requests import SIMULATED, Prompting, Request, neighbours_by_policy
 from policies import DENSE, Policy
 
-FEW_SLOTS = 255
+FEW_SLOTS = 256  # to attend to so many costs less than a pass of their own
 
 
 @dataclass(frozen=True)
@@ -78,15 +78,13 @@ class SharingPlan:
             alone[batch_of(row)].append(index)
         return SharingPlan((), tuple(_by_policy(rows, indices) for indices in alone.values()))
 
-    def passes(self, rows: Sequence[Request], prompting: Prompting) -> int:
-        """Forward passes until all prompts are read."""
-        longest = [max(len(rows[index].chunks(prompting)) for index in indices) for indices in self.alone]
+    def passes(self, of_rows: Sequence[int]) -> int:
+        """Forward passes of all batches, where ``of_rows`` says how many each row takes by itself."""
+        taken = sum(max(of_rows[index] for index in indices) for indices in self.alone)
         for group in self.prefix_groups:
-            longest.append(max(map(len, group.chunks(rows, prompting))))
-            for branch in group.branches:
-                left = max(len(rows[index].chunks(prompting)) for index in branch.rows) - branch.after - 1
-                longest.append(left)
-        return sum(longest)
+            taken += max(branch.after for branch in group.branches) + 1
+            taken += sum(max(of_rows[index] for index in each.rows) - each.after - 1 for each in group.branches)
+        return taken
 
 
 def last_shared_pass(row: Request, prompting: Prompting) -> int | None:
@@ -128,18 +126,21 @@ def plan_sharing(rows: Sequence[Request], prompting: Prompting) -> SharingPlan:
     if prompting.regime != "token_fed":
         return shared
     apart = SharingPlan.apart(rows, _fed_together)
-    return min(shared, apart, key=lambda plan: plan.passes(rows, prompting))
+    of_rows = [len(row.chunks(prompting)) for row in rows]
+    return min(shared, apart, key=lambda plan: plan.passes(of_rows))
 
 
-def _size(row: Request) -> int:
-    """Rows whose budgets are alike, within a factor of two, hold their slots together; dense ones are by themselves."""
-    return 0 if row.policy.is_dense else (row.budget - 1).bit_length()
+def _size(row: Request, at_least: int = 1) -> int:
+    """Rows whose budgets are alike, within a factor of two, hold their slots together; dense ones are by themselves.
+
+    Budgets below ``at_least`` slots are alike.
+    """
+    return 0 if row.policy.is_dense else (max(row.budget, at_least) - 1).bit_length()
 
 
 def _fed_together(row: Request) -> Any:
-    """By what rows that are fed token by token go through the model together. Few slots cost less than a pass."""
-    size = 0 if row.policy.is_dense else max(_size(row), FEW_SLOTS.bit_length())
-    return row.policy.rope, row.policy.uniform, size
+    """By what rows that are fed token by token go through the model together."""
+    return row.policy.rope, row.policy.uniform, _size(row, FEW_SLOTS)
 
 
 def _plan_shared(rows: Sequence[Request], prompting: Prompting) -> SharingPlan:

@@ -78,8 +78,8 @@ class Recorder:
             received = work.attention_of(slice(0, rows)).received("all").unsqueeze(2)
         steps = received.shape[2]
         token = torch.where(work.positions >= 0, work.positions, length).long().unsqueeze(2).expand_as(received)
-        by_token = received.new_zeros(rows, heads, steps, length + 1).scatter_(-1, token, received)
-        self.steps[work.index].extend(by_token[..., :-1].unbind(2))
+        given = received.new_zeros(rows, heads, steps, length + 1).scatter_(-1, token, received)
+        self.steps[work.index].extend(given[..., :-1].unbind(2))
 
     def evicted(self, work: LayerPass) -> None:
         """Nothing is evicted in a dense run."""
