@@ -36,7 +36,7 @@ from harness.store.store import Store
 
 LOOKS = 0.2  # seconds between looks at local workers
 PATIENCE = 60.0  # seconds that local workers have to end after they were asked to
-ABOUT_AS_FAST = 0.95  # of the most layers a second: a difference that the next measurement may not show
+ABOUT_AS_FAST = 0.9  # of the most layers a second: less than what workers gain outside the layers
 Settings = Mapping[str, Any]  # of the group ``launcher``, checked (`harness.config.settings`)
 
 
@@ -102,9 +102,9 @@ def fastest_number(spec: JobSpec, cores: int) -> int:
     """How many workers compute most on a machine without GPUs, where they share the cores: a power of two.
 
     Measured for some seconds, with layers of the shape of the sweep's largest model. Of numbers within
-    `ABOUT_AS_FAST` of the best the smallest, since each worker holds a model of its own. Not measured, and one: where
-    OMP_NUM_THREADS says how many threads a process has; in deterministic runs, since the number of threads decides the
-    last bits of a sum; and where memory or samples suffice for one only.
+    `ABOUT_AS_FAST` of the best the largest: Python, small tensors, texts and scores have one thread in each worker. Not
+    measured, and one: where OMP_NUM_THREADS says how many threads a process has; in deterministic runs, since the
+    number of threads decides the last bits of a sum; and where memory or samples suffice for one only.
     """
     work = max(spec.work or (), key=lambda each: each.footprint.weights, default=None)
     if work is None or spec.settings.deterministic or "OMP_NUM_THREADS" in os.environ:
@@ -121,7 +121,7 @@ def fastest_number(spec: JobSpec, cores: int) -> int:
     shown = ", ".join(f"{number} × {cores // number} {speed:.0f}" for number, speed in speeds.items())
     took = time.perf_counter() - before
     say(f"Layers a second, by workers × threads: {shown} (measured in {took:.0f} seconds)")
-    return min(number for number in numbers if speeds[number] >= ABOUT_AS_FAST * max(speeds.values()))
+    return max(number for number in numbers if speeds[number] >= ABOUT_AS_FAST * max(speeds.values()))
 
 
 def _layers_a_second(workers: int, threads: int, shape: Iterable[object]) -> float:
