@@ -1,4 +1,4 @@
-"""``python -m scripts.fetch_data <data set or group> --from <folder|hub>``: puts data where tasks look for them.
+"""``python -m scripts.fetch_data <data set or group> --from <folder|file|hub>``: puts data where tasks look for them.
 
 Data is checked before it is written (`scripts.fetching.data_checks`), written under ``data/`` in one piece or not at
 all, and recorded with source, revision, rows and sha256 in ``data/PROVENANCE.json``. Exit code 2 = something was
@@ -29,7 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # what went wrong is said once, below
     parser = argparse.ArgumentParser(prog="python -m scripts.fetch_data", description=(__doc__ or "").split("\n\n")[1])
     parser.add_argument("wanted", nargs="*", metavar="data set or group", help="longbench, longbench/qasper, xsum, …")
-    parser.add_argument("--from", dest="origin", help="a folder that holds them; hub; or hub:<owner/name>, a mirror")
+    parser.add_argument(
+        "--from", dest="origin", help="a folder that holds them; the file of one; hub; or hub:<owner/name>"
+    )
+    parser.add_argument("--part", action="store_true", help="take fewer rows than the data set has, too")
     parser.add_argument("--into", type=Path, default=FETCHED, help="where to put them (data)")
     parser.add_argument("--list", action="store_true", help="what there is, who may have it, and what is here already")
     asked = parser.parse_args(arguments)
@@ -39,18 +42,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     problems = ["Say what to fetch, and --from where; --list shows what there is."]
     if asked.wanted and asked.origin:
-        problems = list(fetch(asked.wanted, asked.origin, asked.into))
+        problems = list(fetch(asked.wanted, asked.origin, asked.into, asked.part))
     for problem in dict.fromkeys(problems):
         print(problem, file=sys.stderr)
     sys.exit(2 if problems else 0)
 
 
-def fetch(wanted: Sequence[str], origin: str, into: Path) -> Iterator[str]:
-    """Fetch everything that is ``wanted``; yields a sentence for each thing that could not be had."""
+def fetch(wanted: Sequence[str], origin: str, into: Path, part: bool = False) -> Iterator[str]:
+    """Fetch everything that is ``wanted``; yields a sentence for each thing that could not be had.
+
+    ``part``: whether fewer rows than a data set has will do.
+    """
     try:
         entries = [entry for name in wanted for entry in chosen(name)]
     except TaskError as error:
         yield str(error)
+        return
+    if len(entries) > 1 and Path(origin).is_file():
+        yield f"--from {origin} is one file, and {len(entries)} data sets are asked for: name the one that it holds."
         return
     for _, group in groupby(entries, key=lambda entry: (entry.group, entry.hub)):
         members = list(group)
@@ -61,7 +70,7 @@ def fetch(wanted: Sequence[str], origin: str, into: Path) -> Iterator[str]:
             continue
         for entry in members:
             try:
-                print(put(entry, source, into))
+                print(put(entry, source, into, part))
             except TaskError as error:
                 yield str(error)
             except OSError as error:
@@ -77,15 +86,16 @@ def chosen(name: str) -> list[DataSet]:
     return entries
 
 
-def put(entry: DataSet, source: DataSource, into: Path) -> str:
+def put(entry: DataSet, source: DataSource, into: Path, part: bool) -> str:
     """Get, check, write and record one data set; what was done, as a line."""
     got = source.get(entry)
-    rows = verified(entry, got.data, got.place)
+    rows = verified(entry, got.data, got.place, part)
     file = into / f"{entry.name}.jsonl"
     write(file, got.data)
     digest = hashlib.sha256(got.data).hexdigest()
     record(into / "PROVENANCE.json", entry, {**got.origin, "rows": len(rows), "sha256": digest})
-    return f"{file}: {len(rows)} rows, sha256 {digest[:16]}"
+    of_all = f" of {entry.rows}" if entry.rows not in (None, len(rows)) else ""
+    return f"{file}: {len(rows)} rows{of_all}, sha256 {digest[:16]}"
 
 
 def write(file: Path, data: bytes) -> None:

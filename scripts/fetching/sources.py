@@ -1,4 +1,4 @@
-"""Where data come from: a folder of the user's, an archive on the hub, or a repository that `datasets` reads."""
+"""Where data come from: the user's folder or file, an archive on the hub, or a repository that `datasets` reads."""
 
 from __future__ import annotations
 
@@ -39,16 +39,18 @@ class DataSource(Protocol):
 
 
 def opened(entry: DataSet, origin: str) -> DataSource:
-    """The source that ``--from`` names, for the group of ``entry``: ``hub``, ``hub:<owner/name>`` or a folder.
+    """The source that ``--from`` names, for the group of ``entry``: ``hub``, ``hub:<owner/name>``, a folder or a file.
 
-    Raises `TaskError` where there is no such folder, no hub repository, or no network.
+    Raises `TaskError` where there is no such folder or file, no hub repository, or no network.
     """
     if origin.startswith("hub:"):
         return Repository(Hub(origin.removeprefix("hub:"), entry.hub.config if entry.hub else None))
     if origin == "hub":
         return _on_hub(entry)
+    if Path(origin).is_file():
+        return SingleFile(Path(origin))
     if not Path(origin).is_dir():
-        raise TaskError(f"--from {origin} is no folder: give a folder, or hub, or hub:<owner/name>.")
+        raise TaskError(f"--from {origin} is no folder and no file: give one, or hub, or hub:<owner/name>.")
     archive = Path(origin) / entry.hub.zip_file if entry.hub and entry.hub.zip_file else None
     if entry.hub and archive and archive.is_file():
         return Archive(archive, entry.hub)
@@ -100,6 +102,17 @@ class Folder:
 
     def _file(self, entry: DataSet) -> Path | None:
         return next((file for file in in_folder(entry, self.folder) if file.is_file()), None)
+
+
+@dataclass(frozen=True)
+class SingleFile:
+    """JSON Lines of one data set under any name, packed or not."""
+
+    file: Path
+
+    def get(self, entry: DataSet) -> FetchedRows:
+        """All of it."""
+        return FetchedRows(unpacked(self.file), str(self.file), {"file": str(self.file.resolve())})
 
 
 @dataclass(frozen=True)
