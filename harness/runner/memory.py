@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from harness.engine.attention.attend import NUMBERS_PER_TILE, ROWS_PER_TILE
+from harness.engine.attention.attend import ATTENDED_PER_TILE, NUMBERS_PER_TILE, ROWS_PER_TILE
 from harness.engine.batch.prefix_sharing import last_shared_pass
 from harness.engine.requests import Prompting, Request
 from policies.scorer import ON_A_GPU, ON_A_PROCESSOR
@@ -152,7 +152,9 @@ class MemoryLoad:
         rows = max(len(self.first), self.rows if self.tail > 1 else 1)
         chunk = max(self.tail, *self.first.values())
         # Layers that evict together fill a tile even with one row; its copies are those of a chain of operations.
-        tile = rows * model.query_heads * min(ROWS_PER_TILE, chunk) * self.seen
+        # On a processor attention is computed in wider tiles, of as few rows as fill one.
+        wide = max(rows * min(ROWS_PER_TILE, chunk), min(ATTENDED_PER_TILE, chunk))
+        tile = model.query_heads * wide * self.seen
         softmax = 4 * max(3 * tile, 5 * NUMBERS_PER_TILE)
         mask = 0 if chunk == self.seen else model.itemsize * rows * model.group * chunk * self.seen
         logits = 8 * self.rows * model.vocabulary

@@ -20,7 +20,8 @@ from policies.view import AttentionRows
 if TYPE_CHECKING:  # a sweep is planned without transformers' models
     from transformers import PreTrainedModel
 
-ROWS_PER_TILE = 64  # query rows of statistics whose probabilities are in memory at one time; twice as many of attention
+ROWS_PER_TILE = 64  # query rows of statistics whose probabilities are in memory at one time
+ATTENDED_PER_TILE = 128  # the same where attention itself is computed in tiles
 ROWS_WORTH_TILES = 64  # query rows of a KV head from which products in tiles are faster than the fused kernel
 NUMBERS_PER_TILE = 2**19  # on a CPU: a tile of so many fp32 numbers stays in the processor's cache
 
@@ -88,7 +89,7 @@ def _in_tiles(
     heads = keys.shape[1]
     output = query.new_empty(rows, chunk, heads, query_heads // heads, values.shape[-1])
     added = None if mask.plain else mask.added_to_logits(1, query.dtype)
-    tiles = _probabilities(query, keys, mask, "all", scaling, softcap, 2 * ROWS_PER_TILE, added)
+    tiles = _probabilities(query, keys, mask, "all", scaling, softcap, ATTENDED_PER_TILE, added)
     for some, tile, weights in tiles:
         if sums is not None:
             _add_columns(sums, weights, mask, some, tile)
