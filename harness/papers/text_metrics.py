@@ -54,7 +54,7 @@ def derived_scores(cell: CellRows, metric: str) -> pd.Series | None:
     Raises `NoCellError`, which says what to do, for BERTScore where no encoder can be loaded.
     """
     samples = cell.samples
-    if metric not in TEXT_SCORES or cell.metric not in OVERLAPS or not {"prediction", "reference"} <= set(samples):
+    if metric not in TEXT_SCORES or cell.metric not in OVERLAPS or not has_texts(samples):
         return None
     if ("text", metric) not in cell.computed:
         predictions, references = (samples[name].fillna("").astype(str) for name in ("prediction", "reference"))
@@ -62,6 +62,14 @@ def derived_scores(cell: CellRows, metric: str) -> pd.Series | None:
         cell.computed["text", metric] = pd.Series(values, samples.index, dtype=float)
     found: pd.Series = cell.computed["text", metric]
     return found
+
+
+def has_texts(samples: pd.DataFrame) -> bool:
+    """Whether the texts of rows are there. ``store pack --without-texts`` leaves both empty; a text to be compared
+    with never is."""
+    if not {"prediction", "reference"} <= set(samples):
+        return False
+    return bool(samples["reference"].fillna("").astype(str).ne("").any())
 
 
 def text_score(metric: str, task: str, prediction: str, reference: str) -> float:

@@ -77,6 +77,8 @@ def test_what_texts_do_not_give_is_none():
     assert derived_scores(cell(), "accuracy") is None
     needles = cell({"n": ("The number is 4635.", "4635")}, "niah", "string_match")
     assert derived_scores(needles, "rouge1") is None  # a number to be found, no text to be compared with
+    left_out = cell(dict.fromkeys(PAIRS, ("", "")))  # `store pack --without-texts`
+    assert derived_scores(left_out, "self_bleu") is None
     without = cell()
     stripped = CellRows(**{**vars(without), "rows": without.rows.drop(columns="prediction")})
     assert derived_scores(stripped, "rouge1") is None

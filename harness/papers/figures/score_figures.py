@@ -10,13 +10,22 @@ from matplotlib.colors import Normalize
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from harness.papers.figures.canvas import MUTED, SMALL, FigureSheet, Sketch, legend_entry, legend_height, marker_style
+from harness.papers.figures.canvas import (
+    MUTED,
+    SMALL,
+    FigureSheet,
+    NotDrawnError,
+    Sketch,
+    legend_entry,
+    legend_height,
+    marker_style,
+)
 from harness.papers.figures.figure_data import FigureData
 from harness.papers.figures.figure_means import count_text, interval_width_text, row_means
 from harness.papers.figures.marked_bars import draw_marked_bars
 from harness.papers.figures.matrix_panels import BAR, draw_colour_bar, draw_matrix
 from harness.papers.figures.panel_grid import PanelGrid
-from harness.papers.text_metrics import text_score
+from harness.papers.text_metrics import has_texts, text_score
 from harness.report.labels import metric_title, ordered_budgets, ordered_policies, parse_budget
 from harness.report.looks import look_of, looks
 
@@ -108,6 +117,8 @@ ROW, NAMES = 30, 92  # CSS pixels of one policy, of the names of the policies
 def draw_self_bleu_map(data: FigureData, width: float) -> Sketch:
     """Colour: the distance to dense, as in the paper; the cells hold Self-BLEU itself."""
     measured = METRIC in set(data.rows["metric"])
+    if not measured and not has_texts(data.scored()):
+        raise NotDrawnError("Self-BLEU is computed from the summaries, whose texts are not in these rows.")
     rows, dense = (_own(each, measured) for each in (data.scored((METRIC,) if measured else ()), _dense(data)))
     notes = [] if measured else ["Self-BLEU is computed from the stored summaries; their task does not score it."]
     found = row_means(rows, ["policy", "budget"])
