@@ -189,12 +189,12 @@ def _content_now(path: str) -> str | None:
 def pack(rows: pd.DataFrame, to: Path) -> Path:
     """Write the rows of `harness.store.loading.load_rows` as ``<to>/rows.parquet`` and return that file.
 
-    Ordered by cell, sample and metric, so that the same rows give the same bytes with the same pyarrow. Raises
-    `UserError` where there are no rows or the file cannot be written.
+    Ordered by cell and sample, so that the same rows give the same bytes with the same pyarrow; a sample's metrics stay
+    in their order, the task's headline first. Raises `UserError` where there are no rows or the file cannot be written.
     """
     if rows.empty:
         raise UserError("There are no rows to pack: choose the right folder with results_dir=<folder>.")
-    ordered = rows.sort_values(["cell_id", "sample_id", "metric"], kind="stable", ignore_index=True)
+    ordered = rows.sort_values(["cell_id", "sample_id"], kind="stable", ignore_index=True)
     mixed = [str(name) for name in ordered if ordered[name].dropna().map(type).nunique() > 1]
     table = pa.Table.from_pandas(
         ordered.assign(**{name: ordered[name].map(_json) for name in mixed}), preserve_index=False
