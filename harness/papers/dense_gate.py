@@ -46,7 +46,12 @@ class DenseGate:
 
 
 def dense_gate(dense: CellRows, scores: pd.Series, metric: str = "") -> DenseGate:
-    """The gate of the task of this dense cell; ``scores``: by sample, in ``metric`` (empty for the task's own)."""
+    """The gate of the task of this dense cell, by its headline metric: floors are known of that alone.
+
+    A ``metric`` with a floor of its own (Self-BLEU) is judged by its own ``scores``, by sample.
+    """
+    if metric not in _floors():
+        scores = dense.scores[dense.metric]
     weights = dense.samples["weight"].astype(float).loc[scores.index]
     found = mean_interval(scores.to_numpy(float), dense.clusters.loc[scores.index].to_numpy(str), weights.to_numpy())
     # One cluster has no interval: its mean alone has to do.

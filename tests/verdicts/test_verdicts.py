@@ -12,6 +12,7 @@ from made_up_rows import noisy, rows_of, verdict
 from harness.papers.cell_index import CellIndex
 from harness.papers.claim_ledger import Claim, Comparison, MethodSpec
 from harness.papers.claim_verdicts import verdicts
+from harness.papers.dense_gate import dense_gate
 
 LADDER = ("2048", "4096", "6144", "8192")
 
@@ -284,6 +285,18 @@ def test_nothing_is_compared_where_dense_is_at_the_floor():
     found = verdict(claim_of(), with_dense(np.zeros(40), better, worse), "mini")
     assert found.outcome == "no contrast"
     assert "longbench/qasper: dense .00, at the floor" in found.sentence
+
+
+def test_the_gate_is_that_of_the_headline_metric_whose_floor_is_known():
+    """XSum's floor of .08 is of ROUGE-L: ROUGE-1, which is higher on any text, does not open what ROUGE-L closes."""
+    cells = {("dense", "full"): np.full(20, 0.07), ("keydiff", "2048"): np.full(20, 0.07)}
+    headline = rows_of(cells, task="buzz/xsum", metric="rouge_l", model="smollm2-135m")
+    higher = headline.assign(metric="rouge_1", value=0.2)
+    dense, _ = CellIndex(pd.concat([headline, higher]).sort_values(["cell_id", "sample_id"], kind="stable")).cells
+    assert dense.metric == "rouge_l"
+    gate = dense_gate(dense, dense.scores["rouge_1"], "rouge_1")
+    assert not gate.is_open
+    assert gate.sentence == "dense .07, at the floor of .08"
     assert verdict(claim_of(), with_dense(np.ones(40), better, worse), "mini").outcome == "reproduced"
 
 
