@@ -9,7 +9,7 @@ from harness import load_rows
 from harness.papers.efficiency_rows import FOLDER as COSTS
 from harness.store.loading import pack
 from harness.store.store import Store
-from scripts.keep_reference import DIAGNOSTICS, keep_costs, keep_diagnostics, keep_rows
+from scripts.keep_reference import DIAGNOSTICS, keep_costs, keep_diagnostics, keep_rows, shrink
 
 
 def cells(folder, values, task="niah"):
@@ -49,6 +49,17 @@ def test_so_are_its_diagnostics_and_its_costs(folders):
     keep_costs(*folders, {"small"})
     assert {cell.name for cell in (folders[1] / DIAGNOSTICS).iterdir()} == {"small-2.0", "large-1.0"}
     assert {file.stem for file in (folders[1] / COSTS).iterdir()} == {"new", "other"}
+
+
+def test_numbers_of_diagnostics_are_rounded_to_seven_digits_and_the_rest_is_as_it_was(tmp_path):
+    file = tmp_path / "row-0.parquet"
+    told = pd.DataFrame({"sample_id": ["a", "b"], "layer": [0, 2**40], "loss": [1 / 3, float("nan")]})
+    told.to_parquet(file)
+    shrink(file)
+    found = pd.read_parquet(file)
+    assert found["loss"].dtype == "float32"
+    pd.testing.assert_frame_equal(found.drop(columns="loss"), told.drop(columns="loss"))
+    pd.testing.assert_series_equal(found["loss"], told["loss"], check_dtype=False, rtol=1e-7)
 
 
 def test_a_folder_that_has_nothing_yet_gets_all_of_it(folders, tmp_path):

@@ -1,4 +1,5 @@
-"""Three tokenizers that tasks must get along with: the testbed's, one of whole words and one of bytes."""
+"""Three tokenizers that tasks must get along with: the testbed's, one of whole words and one of bytes. The command that
+fetches data."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import tokenizers
+
+from scripts import fetch_data
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,3 +62,17 @@ def words() -> Words:
 @pytest.fixture(scope="session", params=["testbed", "words", "bytes"])
 def tokenizer(request, testbed, words):
     return {"testbed": testbed, "words": words, "bytes": Bytes()}[request.param]
+
+
+@pytest.fixture
+def command(capsys):
+    """Runs the command; returns exit code, what it printed and what it complained about."""
+
+    def run(*words):
+        with pytest.raises(SystemExit) as end:
+            fetch_data.main(words)
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return end.value.code, captured.out, captured.err
+
+    return run

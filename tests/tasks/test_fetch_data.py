@@ -51,20 +51,6 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def command(capsys):
-    """Runs the command; returns exit code, what it printed and what it complained about."""
-
-    def run(*words):
-        with pytest.raises(SystemExit) as end:
-            fetch_data.main(words)
-        captured = capsys.readouterr()
-        assert "Traceback" not in captured.err
-        return end.value.code, captured.out, captured.err
-
-    return run
-
-
-@pytest.fixture
 def hub_zip(monkeypatch):
     """Lets the hub answer with this file; returns what it was asked for."""
     asked = []

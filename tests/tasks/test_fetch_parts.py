@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from scripts import fetch_data
 from tasks.data import CATALOGUE
 from tasks.data.tables import table
 
@@ -24,35 +23,28 @@ def file(tmp_path, monkeypatch) -> Path:
     return made
 
 
-def fetched(capsys, *words) -> tuple[int | str | None, str, str]:
-    with pytest.raises(SystemExit) as end:
-        fetch_data.main(words)
-    said = capsys.readouterr()
-    return end.value.code, said.out, said.err
-
-
-def test_a_part_is_refused_with_the_word_that_accepts_it_and_then_accepted(file, capsys):
-    code, _, problem = fetched(capsys, NAME, "--from", str(file))
+def test_a_part_is_refused_with_the_word_that_accepts_it_and_then_accepted(file, command):
+    code, _, problem = command(NAME, "--from", str(file))
     assert code == 2
     assert f"holds 3 rows, but {NAME} has {CATALOGUE[NAME].rows}" in problem
     assert problem.rstrip().endswith("add --part.")
     assert not Path("data").exists()
 
-    code, done, problem = fetched(capsys, NAME, "--from", str(file), "--part")
+    code, done, problem = command(NAME, "--from", str(file), "--part")
     assert (code, problem) == (0, "")
     assert f"3 rows of {CATALOGUE[NAME].rows}" in done
     assert len(table(NAME).rows) == 3
     assert json.loads(Path("data/PROVENANCE.json").read_text())[NAME]["rows"] == 3
 
 
-def test_more_rows_than_there_are_is_another_version_with_and_without_part(file, capsys, monkeypatch):
+def test_more_rows_than_there_are_is_another_version_with_and_without_part(file, command, monkeypatch):
     monkeypatch.setitem(CATALOGUE, NAME, replace(CATALOGUE[NAME], rows=2))
-    code, _, problem = fetched(capsys, NAME, "--from", str(file), "--part")
+    code, _, problem = command(NAME, "--from", str(file), "--part")
     assert code == 2
     assert "another version of it" in problem
 
 
-def test_one_file_is_one_data_set(file, capsys):
-    code, _, problem = fetched(capsys, "xsum", "--from", str(file), "--part")
+def test_one_file_is_one_data_set(file, command):
+    code, _, problem = command("xsum", "--from", str(file), "--part")
     assert code == 2
     assert "is one file, and 2 data sets are asked for" in problem
