@@ -54,10 +54,11 @@ def distance_to_output(weights: Tensor, view: CacheView) -> Tensor:
     distance = torch.empty_like(weights)
     parts = tiles(view.values)
     buffer = newest.new_empty(parts[0].stop, *view.values.shape[1:])  # one for all tiles: large tensors are slow to get
+    bits = None if view.is_full else view.filled.int().neg_().unsqueeze(-1)  # of a slot: all, or none where it is empty
     for rows in parts:
         values = torch.sub(view.values[rows], newest[rows], out=buffer[: rows.stop - rows.start])
-        if not view.is_full:
-            values.masked_fill_(~view.filled[rows].unsqueeze(-1), 0.0)
+        if bits is not None:
+            values.view(torch.int32).bitwise_and_(bits[rows])  # a quarter of masked_fill_'s time on a processor
         output = weights[rows].unsqueeze(-2) @ values
         torch.linalg.vector_norm(values.sub_(output), dim=-1, out=distance[rows])
     return distance

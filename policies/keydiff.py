@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from policies.scorer import Stateless, tiles_of_copies
+from policies.scorer import Stateless, tiles
 from policies.view import CacheView, PolicyError
 
 Anchor = Literal["mean_normed", "mean", "median", "pairwise"]
@@ -47,7 +47,8 @@ class KeyDiff(Stateless):
 
     def score(self, view: CacheView) -> Tensor:
         """(R, H, N); cosines lie in [-1, 1], pairwise sums in [-n, n]."""
-        parts = [self._score(view.keys[rows].float(), view.filled[rows]) for rows in tiles_of_copies(view.keys)]
+        # Keys are read three times: in tiles, so that they stay in a processor's cache meanwhile, fp32 ones too.
+        parts = [self._score(view.keys[rows].float(), view.filled[rows]) for rows in tiles(view.keys)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _score(self, keys: Tensor, filled: Tensor) -> Tensor:

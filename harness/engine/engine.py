@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from harness.engine.attention.model_parts import CacheRope, output_heads, rotation_of
+from harness.engine.attention.model_parts import CacheRope, output_heads, rotation_of, slots_worth_a_pass
 from harness.engine.batch.batch import Batch
 from harness.engine.batch.evict import NAME as SLOT_ATTENTION
 from harness.engine.batch.evict import slots_enabled
@@ -101,6 +101,7 @@ class Engine:
         self.watchers = watchers
         self.share_prompts = share_prompts and not watchers
         self.graphs = graphs
+        self.slots_worth_a_pass = slots_worth_a_pass(model)
 
     @torch.inference_mode()
     def generate(
@@ -144,7 +145,7 @@ class Engine:
     ) -> list[RequestOutput]:
         filtered = filter_prompts(self.model, rows)
         outcomes: dict[int, RequestOutput] = {}
-        batching = ContinuousBatching(observer.fed)
+        batching = ContinuousBatching(observer.fed, self.slots_worth_a_pass)
 
         def keep(ended: Iterable[tuple[int, RequestOutput]]) -> None:
             for index, outcome in ended:

@@ -26,7 +26,7 @@ import torch
 from harness.console import say
 from harness.errors import UserError
 from harness.runner.job_spec import JobSpec, run_job
-from harness.runner.memory import ON_A_PROCESSOR_AT_MOST, SHARE_OF_FREE_MEMORY, physical_bytes
+from harness.runner.memory import ON_A_PROCESSOR_AT_LEAST, SHARE_OF_FREE_MEMORY, physical_bytes
 from harness.runner.model_work import ModelWork
 from harness.runner.plan import RunResult
 from harness.runner.process import stoppable
@@ -110,7 +110,7 @@ def fastest_number(spec: JobSpec, cores: int) -> int:
     if work is None or spec.settings.deterministic or "OMP_NUM_THREADS" in os.environ:
         return 1
     samples = sum(len(each.jobs) for each in spec.work or ())
-    held = work.footprint.weights * work.footprint.itemsize + ON_A_PROCESSOR_AT_MOST
+    held = work.footprint.weights * work.footprint.itemsize + ON_A_PROCESSOR_AT_LEAST
     most = min(cores, samples, int(SHARE_OF_FREE_MEMORY * physical_bytes() / held))
     numbers = [1 << power for power in range(most.bit_length())]
     if len(numbers) < 2:

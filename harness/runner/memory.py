@@ -19,27 +19,24 @@ from typing import Any
 import torch
 
 from harness.engine.attention.attend import ATTENDED_PER_TILE, NUMBERS_PER_TILE, ROWS_PER_TILE
+from harness.engine.attention.model_parts import head_width, kv_heads
 from harness.engine.batch.prefix_sharing import last_shared_pass
 from harness.engine.requests import Prompting, Request
 from policies.scorer import ON_A_GPU, ON_A_PROCESSOR
 
 SHARE_OF_FREE_MEMORY = 0.6  # the rest is left to the allocator's gaps and to everyone else
 PER_SELECTED_SLOT = 48  # bytes: a score in fp32, its integer of 64 bits in the making, masks, a state
-ON_A_PROCESSOR_AT_MOST = 2 * 2**30  # bytes; wider runs are not faster there
+ON_A_PROCESSOR_AT_LEAST = 2 * 2**30  # bytes
+ON_A_PROCESSOR_AT_MOST = 4 * 2**30  # bytes; wider runs are not faster there
+SHARE_OF_A_PROCESSORS_MEMORY = 0.4  # of all its memory, where one run has all its cores
 # Multiplications and additions of one batch on a processor, a minute or two on two cores: what a batch has computed is
 # stored when it ends.
 WORK_ON_A_PROCESSOR = 8e12
 
 
-def head_width(config: Any) -> int:
-    """D of a transformers text configuration: older ones do not say it."""
-    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
-
-
 def linear_parameters(config: Any) -> int:
     """Parameters of the linear layers that every token passes, output layer left out."""
-    heads, kv = config.num_attention_heads, getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    attention = 2 * config.hidden_size * head_width(config) * (heads + kv)
+    attention = 2 * config.hidden_size * head_width(config) * (config.num_attention_heads + kv_heads(config))
     return int(config.num_hidden_layers * (attention + 3 * config.hidden_size * config.intermediate_size))
 
 
@@ -63,7 +60,7 @@ class Footprint:
         """From a transformers text configuration and a torch dtype's name."""
         itemsize = getattr(torch, dtype).itemsize
         queries = config.num_attention_heads
-        heads = getattr(config, "num_key_value_heads", None) or queries
+        heads = kv_heads(config)
         width = head_width(config)
         inner = 4 * config.hidden_size + 3 * config.intermediate_size + 3 * (queries + 2 * heads) * width
         return Footprint(
@@ -176,11 +173,16 @@ def allowed_tokens(footprint: Footprint, device: torch.device) -> float:
 
 
 def allowed_bytes(device: torch.device) -> int:
-    """Bytes that a run may plan for on this device, its weights being there already."""
+    """Bytes that a run may plan for on this device, its weights being there already.
+
+    On a processor a run counts on as much of the memory as it has of the cores: others may run on those left.
+    """
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free * SHARE_OF_FREE_MEMORY)
-    return ON_A_PROCESSOR_AT_MOST
+    own_cores = min(1.0, torch.get_num_threads() / (os.cpu_count() or 1))
+    own = int(SHARE_OF_A_PROCESSORS_MEMORY * physical_bytes() * own_cores)
+    return min(max(own, ON_A_PROCESSOR_AT_LEAST), ON_A_PROCESSOR_AT_MOST)
 
 
 def physical_bytes() -> int:

@@ -159,13 +159,19 @@ def _portions(places: Sequence[int], jobs: Sequence[JobLoad], tokens: float) -> 
     portion: list[int] = []
     total = 0
     for _, sample in itertools.groupby(places, key=lambda place: jobs[place].rows[0].prompt):
-        own = list(sample)
+        own = sorted(sample, key=lambda place: _likeness(jobs[place]))
         more = sum(jobs[place].tokens for place in own)
         if portion and total + more > tokens:
             yield portion
             portion, total = [], 0
         portion, total = portion + own, total + more
     yield portion
+
+
+def _likeness(job: JobLoad) -> tuple[int, int]:
+    """Orders a sample's jobs, so that those share most that stay together where not all of them fit: first what looks
+    ahead in a dense run, then by budget, as prompts are shared until the first eviction."""
+    return -max(row.hindsight for row in job.rows), max(row.capacity for row in job.rows)
 
 
 def make_waves(jobs: Sequence[JobLoad], footprint: Footprint, memory: int, rows: int) -> list[list[int]]:
@@ -176,16 +182,25 @@ def make_waves(jobs: Sequence[JobLoad], footprint: Footprint, memory: int, rows:
 
 
 def _fill(jobs: Sequence[JobLoad], footprint: Footprint, memory: int, rows: int) -> list[list[int]]:
-    """The jobs in their order, as many at a time as fit."""
+    """The jobs in their order, as many at a time as fit. A sample is parted only where it does not fit by itself."""
+
+    def fits(load: MemoryLoad) -> bool:
+        return load.rows <= rows and load.reading <= TOKENS_AT_ONCE and load.bytes <= memory
+
+    nothing = MemoryLoad(footprint)
     filled: list[list[int]] = []
-    load = MemoryLoad(footprint)
-    for place, job in enumerate(jobs):
-        grown = load.with_loads(job.rows)
-        if not filled or not (grown.rows <= rows and grown.reading <= TOKENS_AT_ONCE and grown.bytes <= memory):
-            filled.append([])
-            grown = MemoryLoad(footprint).with_loads(job.rows)
-        filled[-1].append(place)
-        load = grown
+    load = nothing
+    for _, sample in itertools.groupby(range(len(jobs)), key=lambda place: jobs[place].rows[0].prompt):
+        whole = list(sample)
+        fits_alone = fits(nothing.with_loads(row for place in whole for row in jobs[place].rows))
+        for part in [whole] if fits_alone else [[place] for place in whole]:
+            own = [row for place in part for row in jobs[place].rows]
+            grown = load.with_loads(own)
+            if not filled or not fits(grown):
+                filled.append([])
+                grown = nothing.with_loads(own)
+            filled[-1] += part
+            load = grown
     return filled
 
 

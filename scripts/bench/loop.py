@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from harness.runner.memory import head_width
+from harness.engine.attention.model_parts import head_width
 
 
 @torch.inference_mode()

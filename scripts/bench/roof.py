@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from transformers import PreTrainedModel
 
-from harness.runner.memory import head_width
+from harness.engine.attention.model_parts import head_width
 
 
 def products(model: PreTrainedModel, tokens: int, passes: int) -> Callable[[], None]:

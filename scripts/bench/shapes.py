@@ -9,7 +9,8 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from harness.config.model import ModelSpec
-from harness.runner.memory import head_width, linear_parameters
+from harness.engine.attention.model_parts import head_width
+from harness.runner.memory import linear_parameters
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,18 @@ does by itself."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
+import torch
 from presets import evicting_in, policy
 from tiny import prompt, tiny_model
 
+from harness.engine.attention.model_parts import slots_worth_a_pass
+from harness.engine.batch.evict import slots_enabled
 from harness.engine.decode import decode_batch
+from harness.engine.decode.decode_batch import join
+from harness.engine.decode.logits import NextLogits
 from harness.engine.engine import Engine, Observer
 from harness.engine.requests import Prompting, Request, RequestOutput
 from policies import DENSE
@@ -153,3 +158,61 @@ def test_what_has_most_rows_decodes_and_the_few_wait_for_company(model, monkeypa
     widths = passes(model, monkeypatch, rows, [7, 7, 7, 7])
     assert widths.count(4) == 13  # of 14 tokens each, the first of which follows from the prompt itself
     assert len(widths) <= 13 + 4
+
+
+@dataclass
+class Waiting:
+    """What `join` looks at: rows that go on, and slots of each."""
+
+    active: range
+    width: int
+
+
+@pytest.mark.parametrize(
+    ("slots_worth_a_pass", "together"),
+    [
+        (63, [64]),  # two rows of 32 would attend over as many empty slots, 64 together
+        (64, [64, 32]),
+        (103, [64, 32]),  # three rows of 16 over 144 more: 208 for two passes that are saved
+        (104, [64, 32, 16]),
+    ],
+)
+def test_batches_decode_together_where_empty_slots_cost_less_than_passes(slots_worth_a_pass, together):
+    parts = [Waiting(range(3), 16), Waiting(range(2), 32), Waiting(range(4), 64)]
+    joined, others = join(parts, slots_worth_a_pass)
+    assert [part.width for part in joined] == together
+    assert {part.width for part in others} == {16, 32, 64} - set(together)
+
+
+def test_empty_slots_are_never_more_than_those_in_use():
+    """However heavy the weights are: they take memory."""
+    joined, _ = join([Waiting(range(9), 16), Waiting(range(1), 64)], 10**9)
+    assert len(joined) == 1
+
+
+def test_a_pass_is_worth_the_slots_that_are_as_many_numbers_as_the_weights(model):
+    weights = sum(weight.numel() for weight in model.parameters()) + model.model.rotary_emb.inv_freq.numel() * 2
+    assert slots_worth_a_pass(model) == weights // (3 * 2 * 2 * 8)  # layers, KV heads, keys and values, head dimension
+
+
+def test_rows_of_several_budgets_decode_side_by_side_and_dense_ones_by_themselves(model, monkeypatch):
+    rows = [Request(prompt(60, 1), policy(name), budget, 9) for name in ("keydiff", "h2o") for budget in (24, 33, 40)]
+    dense = Request(prompt(60, 1), DENSE, 0, 9)
+    widths = passes(model, monkeypatch, [*rows, dense], ())
+    assert sorted(widths) == [1] * 8 + [6] * 8  # the first of 9 tokens follows from the prompt
+    assert Engine(model).generate([*rows, dense], BLOCKED) == [by_itself(model, row, BLOCKED) for row in [*rows, dense]]
+
+
+def test_the_mask_of_rows_that_hold_different_numbers_of_slots_lasts_until_one_ends(model):
+    """At their budgets, with as many tokens fed in each step."""
+    rows = [Request(prompt(60, budget), policy("keydiff"), budget, 9) for budget in (24, 40)]
+    engine = Engine(model)
+    batch = engine.new_batch(rows, BLOCKED)
+    masks = []
+    with torch.inference_mode(), slots_enabled(model):
+        engine.read_prompts(batch, NextLogits.of(2))
+        for pieces in ([[1], [1]], [[2], [2]], [[], [3]], [[], [4]]):
+            engine.step(batch, pieces)
+            masks.append(batch.mask)
+    assert [mask is masks[0] for mask in masks] == [True, True, False, False]
+    assert masks[2] is masks[3]

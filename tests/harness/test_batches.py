@@ -18,6 +18,7 @@ from harness.engine.decode.logits import NextLogits
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request
 from harness.errors import UserError
+from harness.runner import memory as planned_memory
 from harness.runner import plan as planning
 from harness.runner import worker
 from harness.runner.memory import WORK_ON_A_PROCESSOR, Footprint, MemoryLoad, allowed_tokens, out_of_memory
@@ -63,6 +64,37 @@ def test_samples_stay_whole_and_memory_bounds_the_batch(tmp_path):
     assert [len(batch) for batch in by_pairs] == [2, 2, 2]
     assert all(len({job.sample.id for job in batch}) == 1 for batch in by_pairs)
     assert [len(batch) for batch in work.batches(0)] == [1] * 6  # a single row is always tried
+
+
+def test_a_sample_is_parted_only_where_it_does_not_fit_and_then_into_rows_that_share_most(tmp_path):
+    """The oracle's rows first, which look ahead together; then by budget, as prompts are shared until they evict."""
+    words = ("task.max_new_tokens=2", "task.repeats=2")
+    asked = [
+        Cell.parse(OmegaConf.to_container(composed(*TASK, *words, f"policy={name}", f"budget={slots}"), resolve=True))
+        for name in ("keydiff", "oracle", "window")
+        for slots in (128, 64)
+    ]
+    work = plan(asked[0].model, asked, Store(tmp_path / "runs"), Prompts())
+
+    def order(batch):
+        return [(job.cell.policy.name, job.row.budget) for job in batch]
+
+    sample = [("oracle", 64), ("oracle", 128), ("keydiff", 64), ("window", 64), ("keydiff", 128), ("window", 128)]
+    (everything,) = work.batches(2**40)
+    assert order(everything) == 2 * sample
+    assert [order(batch) for batch in work.batches(2**40, rows=9)] == [sample, sample]
+    assert [order(batch) for batch in work.batches(2**40, rows=4)] == [sample[:4], sample[4:] + sample[:2], sample[2:]]
+
+
+@pytest.mark.parametrize(
+    ("memory", "threads", "allowed"), [(4, 4, 2), (16, 4, 4), (16, 2, 3.2), (16, 1, 2), (16, 9, 4), (1000, 1, 4)]
+)
+def test_a_run_on_a_processor_counts_on_as_much_memory_as_it_has_cores(memory, threads, allowed, monkeypatch):
+    """GiB of four cores; at least 2, and 4 at most."""
+    monkeypatch.setattr(planned_memory, "physical_bytes", lambda: memory * 2**30)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(planned_memory.os, "cpu_count", lambda: 4)
+    assert planned_memory.allowed_bytes(torch.device("cpu")) == int(allowed * 2**30)
 
 
 def test_what_reads_its_prompt_at_once_does_not_ride_along_token_by_token(tmp_path):

@@ -99,6 +99,20 @@ def _in_tiles(
     return output.flatten(2, 3)
 
 
+def attend_as_asked(
+    asked: frozenset[AttentionRows], query: Tensor, keys: Tensor, values: Tensor, mask: AttentionMask, scaling: float,
+    softcap: float | None,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """As `attend`, and the `column_sums` of all rows where they are asked for and cost nothing.
+
+    ``asked``: of how many last query rows statistics were read in the pass or layer before.
+    """
+    wanted = bool(asked) if query.shape[2] == 1 else "all" in asked
+    if wanted and sums_come_with(query, keys):
+        return attend_with_sums(query, keys, values, mask, scaling, softcap)
+    return attend(query, keys, values, mask, scaling, softcap), None
+
+
 def sums_come_with(query: Tensor, keys: Tensor) -> bool:
     """Whether `attend_with_sums` costs what `attend` does: on a processor, of one token and where it takes tiles."""
     return query.device.type == "cpu" if query.shape[2] == 1 else _takes_tiles(query, keys)
@@ -120,7 +134,7 @@ def attend_with_sums(
         return _in_tiles(query, keys, values, mask, scaling, softcap, sums), sums
     grouped = query.view(rows, heads, query_heads // heads, width).float()
     logits = capped(_of_each_head(grouped, keys.float().mT) * scaling, softcap)
-    mask.hide(logits.unsqueeze(3), slice(None), slice(0, 1))
+    mask.hide(logits.unsqueeze(3), slice(None), slice(0, 1), mask.added_to_logits(1, logits.dtype))
     weights = logits.softmax(-1)
     output = _of_each_head(weights, values.float()).to(query.dtype)
     return output.reshape(rows, 1, query_heads, -1), weights if mask.plain else weights * mask.valid[:, None, None]

@@ -1,4 +1,4 @@
-"""Parts of a model that are read beside its layers: the rotary table and the output projection W_O.
+"""What is read of a model beside its layers: shapes, the rotary table and the output projection W_O.
 
 `CacheRope` rotates by positions inside the cache (policies.md 1.5, rope="cache"): slot j, in order of the text, is
 rotated as position j. Keys are stored unrotated, because rotating them again after every eviction would accumulate
@@ -22,6 +22,23 @@ if TYPE_CHECKING:  # a sweep is planned without transformers' models
 
 OUTPUT_NAMES = ("o_proj", "out_proj", "dense")  # what attention modules of transformers call W_O
 FIXED_TABLES = ("default", "linear", "llama3")  # the angle of an index depends on nothing else
+
+
+def head_width(config: Any) -> int:
+    """D of a transformers text configuration: older ones do not say it."""
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+
+
+def kv_heads(config: Any) -> int:
+    """H of a transformers text configuration: older ones do not say it."""
+    return int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
+
+
+def slots_worth_a_pass(model: Any) -> int:
+    """Slots whose keys and values are as many numbers, over all layers and heads, as all weights: a pass reads both."""
+    config = model.config.get_text_config()
+    weights = sum(each.numel() for each in (*model.parameters(), *model.buffers()))
+    return int(weights // (2 * config.num_hidden_layers * kv_heads(config) * head_width(config)))
 
 
 def rotation_of(model: Any, indices: int, what: str) -> Rotation:

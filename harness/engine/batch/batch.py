@@ -6,7 +6,7 @@ current pass: what is fed, the slots that each row may keep after it (`targets`)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -98,7 +98,8 @@ class Batch:
         self.seen: Tensor  # (R, 1, 1) int64: `lengths`, this pass included
         self.layer_batch: LayerBatch | None = None  # this pass in all layers, where they evict together
         self._mask: AttentionMask | None = None
-        # Of how many last query rows policies read attention statistics when all layers last evicted together.
+        self._masked: Hashable = None  # what the mask follows from: it holds for later passes with the same
+        # Of how many last query rows policies read attention statistics in the last layer, or when all last evicted.
         self.asked_rows: frozenset[AttentionRows] = frozenset()
         self.hides_lengths = False  # while a pass is recorded, where host numbers would be frozen
         # (R, T) int32: layers of this pass that kept a token in some head; only kept for K-VEC
@@ -134,8 +135,10 @@ class Batch:
             if not group.state_only:
                 targets[group.rows] = group.limits(phase, arrived[group.rows])
         self.arrived, self.targets = tuple(arrived), tuple(targets)
-        if not self._mask_is_unchanged():
+        masked = (tuple(self.counts), feed.widths, feed.width)
+        if masked != self._masked:
             self.forget_mask()
+            self._masked = masked
         self.seen = torch.tensor(self.lengths, device=self.device).view(-1, 1, 1)
         self.targets_tensor = self.on_device(self.targets)
         self.layer_batch = LayerBatch.of(self)
@@ -143,13 +146,6 @@ class Batch:
     def forget_mask(self) -> None:
         """To be called where the feed is replaced."""
         self._mask = None
-
-    def _mask_is_unchanged(self) -> bool:
-        """Whether the mask of the last pass holds for this one: the case of steady passes."""
-        before = self._mask
-        if before is None or not before.plain or not self._is_plain:
-            return False
-        return (before.fill, before.chunk) == (self.fill, self.feed.width)
 
     @property
     def _is_plain(self) -> bool:

@@ -62,6 +62,7 @@ class MovedRows:
     old: Tensor  # (r,) int64: rows there
     new: Tensor  # (r,) int64: the same rows here
     groups: Sequence[MovedGroup]
+    runs: Sequence[tuple[slice, slice]]  # the same rows there and here, where neighbours stay neighbours
 
     def move_carried(self, layer: Any) -> None:
         """Copy what policies carry per row into the merged ``layer``."""
@@ -238,7 +239,8 @@ class SlotLayer(CacheLayerMixin):
             old_layer = each.layer
             used = slice(0, min(old_layer.fill, self.capacity + self.tail))
             for name in ("keys", "values", "positions"):
-                getattr(self, name)[each.new, :, used] = getattr(old_layer, name)[each.old, :, used]
+                for old_rows, new_rows in each.runs:
+                    getattr(self, name)[new_rows, :, used] = getattr(old_layer, name)[old_rows, :, used]
             for group in each.groups:
                 for old, new in group.states(old_layer.states):
                     self.state(new)

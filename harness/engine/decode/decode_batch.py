@@ -154,6 +154,11 @@ class DecodeBatch:
         """Slots that the active rows need at most."""
         return sum(self.batch.rows[row].capacity for row in self.active)
 
+    @property
+    def width(self) -> int:
+        """Slots that each row attends over, at most: those of the row that needs most."""
+        return max((self.batch.rows[row].capacity for row in self.active), default=0)
+
     def run(self, observe: Callable[[int], None]) -> Iterator[tuple[int, RequestOutput]]:
         """Decode until every row is finished: the caller's indices and the outcomes."""
         while self.active:
@@ -212,8 +217,8 @@ class ContinuousBatching:
     A row costs less, the more decode beside it, so the smallest batches wait longest, for rows to join them.
     """
 
-    def __init__(self, observe: Callable[[int], None]) -> None:
-        self.observe = observe
+    def __init__(self, observe: Callable[[int], None], slots_worth_a_pass: int) -> None:
+        self.observe, self.slots_worth_a_pass = observe, slots_worth_a_pass
         self._waiting: dict[Hashable, list[DecodeBatch]] = {}  # by `merge_key` as they came; merged once they decode
         self._brought = 0  # slots, by the wave that is being read
         self._next_look = time.monotonic() + OUTCOMES_EVERY  # for finished rows that have not left their batch
@@ -243,18 +248,43 @@ class ContinuousBatching:
             yield from self._advance()
 
     def _advance(self) -> Iterator[tuple[int, RequestOutput]]:
-        """One pass of the most rows that can decode together."""
-        key, parts = max(self._waiting.items(), key=lambda item: sum(len(part.active) for part in item[1]))
-        decoding = DecodeBatch.merged(parts)
-        self._waiting[key] = [decoding]
+        """One pass of the most rows that had better decode together."""
+        lots = [(key, *join(parts, self.slots_worth_a_pass)) for key, parts in self._waiting.items()]
+        key, joined, others = max(lots, key=lambda lot: sum(len(part.active) for part in lot[1]))
+        if len(joined) > 1:
+            for part in joined:
+                yield from part.pop_finished()
+        decoding = DecodeBatch.merged(joined)
+        self._waiting[key] = [decoding, *others]
         yield from decoding.advance(self.observe)
         if not decoding.active:
             yield from decoding.pop_finished()
+            self._waiting[key] = others
+        if not self._waiting[key]:
             del self._waiting[key]
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + OUTCOMES_EVERY
             for part in [part for parts in self._waiting.values() for part in parts]:
                 yield from part.new_outcomes()
+
+
+def join(parts: Sequence[DecodeBatch], slots_worth_a_pass: int) -> tuple[list[DecodeBatch], list[DecodeBatch]]:
+    """The batch with most active rows and those that had better decode with it, and the others.
+
+    A batch that joins saves a pass of its own, in which all weights are read. In return, rows attend over as many empty
+    slots as they have fewer than the widest. It joins where these are worth less, ``slots_worth_a_pass`` for each pass
+    that is saved, and where they are not more than the slots in use: empty slots take memory, too.
+    """
+    first = max(parts, key=lambda part: len(part.active))
+    joined: list[DecodeBatch] = [first]
+    others: list[DecodeBatch] = []
+    for part in sorted((part for part in parts if part is not first), key=lambda part: abs(part.width - first.width)):
+        lot = [*joined, part]
+        widest, used = max(each.width for each in lot), sum(each.width * len(each.active) for each in lot)
+        empty = widest * sum(len(each.active) for each in lot) - used
+        pays = empty <= min(slots_worth_a_pass * len(joined), used)
+        (joined if pays else others).append(part)
+    return joined, others
 
 
 def _next_tokens(

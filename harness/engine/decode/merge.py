@@ -21,9 +21,10 @@ Part = tuple[Batch, Sequence[int]]  # a batch, and the rows of it that go on, as
 
 
 def merge_key(batch: Batch) -> Hashable:
-    """Equal for two batches whose rows may be merged: with attention of one kind over about as many slots."""
-    size = (max(row.capacity for row in batch.rows) - 1).bit_length()
-    return batch.uniform, size, batch.prompting, batch.rope is None, batch.layers
+    """Equal for two batches whose rows may be merged: with attention of one kind, and dense rows with dense ones: a
+    batch in which some rows grow has another shape in every pass."""
+    grows = any(row.policy.is_dense for row in batch.rows)
+    return batch.uniform, grows, batch.prompting, batch.rope is None, batch.layers
 
 
 def merge_batches(*parts: Part) -> tuple[Batch, list[int]]:
@@ -64,7 +65,7 @@ def _merged(parts: Sequence[Part], members: Sequence[Request]) -> tuple[Batch, l
     merged.output_heads = next((batch.output_heads for batch, _ in parts if batch.output_heads is not None), None)
     merged.future = _future([(parts[part][0].future, row) for part, row in origins])
     moves = [_move(batch, number, merged, origins) for number, (batch, _) in enumerate(parts)]
-    for (batch, _), (old, new, _) in zip(parts, moves, strict=True):
+    for (batch, _), (old, new, *_) in zip(parts, moves, strict=True):
         known = min(merged.fed.shape[1], batch.fed.shape[1])
         merged.fed[new, :known] = batch.fed[old, :known]
     for number, layer in enumerate(merged.cache.layers):
@@ -87,8 +88,9 @@ def _future(each: Sequence[tuple[Future | None, int]]) -> Future | None:
 
 def _move(
     batch: Batch, part: int, merged: Batch, origins: Sequence[tuple[int, int]]
-) -> tuple[Tensor, Tensor, list[MovedGroup]]:
-    """Of one part: its rows (r,), the same rows in the merged batch (r,), and the groups that move with them."""
+) -> tuple[Tensor, Tensor, list[MovedGroup], list[tuple[slice, slice]]]:
+    """Of one part: its rows (r,), the same rows in the merged batch (r,), the groups that move with them, and the rows
+    once more as slices."""
     new_rows = [row for row, (number, _) in enumerate(origins) if number == part]
     groups = []
     for group in merged.groups:
@@ -99,5 +101,19 @@ def _move(
             old_rows = torch.tensor(rows, device=batch.device) - old_group.rows.start
             rows_in_group = torch.tensor(mine, device=batch.device) - group.rows.start
             groups.append(MovedGroup(group.number, group.rows, old_group.number, old_rows, rows_in_group))
-    old = torch.tensor([origins[row][1] for row in new_rows], device=batch.device)
-    return old, torch.tensor(new_rows, device=batch.device), groups
+    old_rows = [origins[row][1] for row in new_rows]
+    old, new = (torch.tensor(rows, device=batch.device) for rows in (old_rows, new_rows))
+    return old, new, groups, _runs(old_rows, new_rows)
+
+
+def _runs(old: Sequence[int], new: Sequence[int]) -> list[tuple[slice, slice]]:
+    """Pairs of rows as pairs of slices, as long as both ascend by one. A copy of slices reads and writes once; one by
+    index makes a copy in between."""
+    runs: list[tuple[slice, slice]] = []
+    for here, there in zip(old, new, strict=True):
+        if runs and (runs[-1][0].stop, runs[-1][1].stop) == (here, there):
+            before, after = runs.pop()
+            runs.append((slice(before.start, here + 1), slice(after.start, there + 1)))
+        else:
+            runs.append((slice(here, here + 1), slice(there, there + 1)))
+    return runs
