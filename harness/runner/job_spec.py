@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import uuid
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +46,15 @@ class JobSpec:
         """What is in the store and what is missing, by model. Makes every check that needs no weights."""
         return plan_models(self.unique_cells, Store(self.results_dir / "runs"), prompts, self.settings)
 
-    def write(self) -> Path:
-        """Write ``work`` to a file for workers, and return it. Raises `UserError` where it cannot be written."""
+    def write(self, workers: int = 1) -> Path:
+        """Write ``work`` to a file for so many workers, and return it. Raises `UserError` where that cannot be done."""
         folder = self.results_dir.resolve() / "runs" / FOLDER
         content = {
             "ids": [cell.id for cell in self.unique_cells],
             "work": [work.to_json() for work in self.work or ()],
             "results_dir": str(self.results_dir.resolve()),
             "device": self.device,
-            "settings": asdict(self.settings),
+            "settings": asdict(replace(self.settings, workers=workers)),
         }
         file = job_spec_file(folder, uuid.uuid4().hex[:12])
         try:

@@ -58,7 +58,7 @@ def start_local(spec: JobSpec, settings: Settings) -> None:
     gpus = _gpus() if spec.device != "cpu" else []
     count = settings["workers"] or len(gpus) or fastest_number(spec, torch.get_num_threads())
     retries = settings["retries"]
-    file = spec.write()
+    file = spec.write(count)
     logs = spec.results_dir / "logs" / file.name.partition(".")[0]
     logs.mkdir(parents=True, exist_ok=True)
     say(f"{count} worker{'s' * (count > 1)}; the output of each is in {logs}")
@@ -207,7 +207,7 @@ def start_slurm(spec: JobSpec, settings: Settings) -> None:
         executor.update_parameters(**_slurm_parameters(settings, cluster))
     except (RuntimeError, NameError, TypeError, ValueError) as error:
         raise UserError(f"Slurm cannot be given this ({' '.join(str(error).split())}): check launcher.*") from error
-    file = spec.write()
+    file = spec.write(count)
     jobs = executor.map_array(functools.partial(_run_array_job, str(file)), list(range(count)))
     say(f"{count} array jobs ({', '.join(str(job.job_id) for job in jobs)}); their output is in {folder}")
     for job in jobs:
@@ -254,7 +254,7 @@ def start_ray(spec: JobSpec, settings: Settings) -> None:
         resources = {"num_cpus": settings["cpus"], "num_gpus": settings["gpus"]}
         _refuse_impossible(ray.cluster_resources(), resources)
         task = ray.remote(max_retries=retries, scheduling_strategy="SPREAD", **resources)(run_job)
-        file = spec.write()
+        file = spec.write(count)
         say(f"{count} Ray tasks on {len(ray.nodes())} nodes")
         try:
             _wait_for_ray(ray, [task.remote(str(file)) for _ in range(count)])

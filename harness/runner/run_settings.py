@@ -44,7 +44,7 @@ class Shard:
 class RunSettings:
     """``lease``: seconds without a heartbeat after which other workers take a worker's batch over. ``batch_rows``: rows
     that go through the model at once at most; None = as many as memory takes. ``compiling``: auto or off, of the
-    model's layers.
+    model's layers. ``workers``: how many share the sweep, where a launcher starts them.
     """
 
     shard: Shard = Shard()
@@ -52,6 +52,7 @@ class RunSettings:
     deterministic: bool = False
     batch_rows: int | None = None
     compiling: str = "auto"
+    workers: int = 1
 
     @staticmethod
     def parse(config: Mapping[str, Any]) -> RunSettings:

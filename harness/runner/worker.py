@@ -37,6 +37,7 @@ from harness.runner.work_queue import WorkItem, WorkQueue, held_items
 from harness.store.store import Store
 from harness.store.work_files import Key
 
+ABOUT_A_SHARE = 1.05  # of a worker: a little more, so that no batch is left over with the last few samples
 HANDED_ON_EVERY = 30.0  # seconds, so that finished samples are stored soon though their batch goes on
 
 
@@ -137,7 +138,10 @@ class Worker:
         return memory, self.settings.batch_rows or ROWS_AT_ONCE
 
     def _batches(self, jobs: Sequence[QueuedJob]) -> Iterator[list[QueuedJob]]:
+        """Of these jobs. So that all workers have some, none has much more than one worker's share of the tokens."""
         tokens = allowed_tokens(self.work.footprint, self.engine.model.device)
+        if not self.settings.deterministic:  # there a row's company must not depend on the number of workers
+            tokens = min(tokens, ABOUT_A_SHARE * sum(job.load.tokens for job in jobs) / self.settings.workers)
         for batch in make_batches([job.load for job in jobs], self.work.footprint, *self._limits, tokens):
             yield [jobs[place] for place in batch]
 

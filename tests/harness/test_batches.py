@@ -208,6 +208,29 @@ def test_rows_in_waves_are_those_of_one_batch(tmp_path, monkeypatch):
     assert_same_rows(found[4], found[64])
 
 
+@pytest.mark.parametrize(
+    ("settings", "rows"),
+    [
+        ({"workers": 1}, [8]),
+        ({"workers": 2}, [4, 4]),
+        ({"workers": 9}, [2, 2, 2, 2]),  # a sample stays whole
+        ({"workers": 2, "deterministic": True}, [8]),  # bits depend on a row's company
+    ],
+)
+def test_every_worker_has_a_share_of_a_small_sweep(settings, rows, tmp_path, monkeypatch):
+    """Four samples under two cells, seen in the batches of one worker that computes all of them."""
+    asked, generate = [], Engine.generate
+
+    def counted(self, of_batch, *rest):
+        asked.append(len(of_batch))
+        return generate(self, of_batch, *rest)
+
+    monkeypatch.setattr(Engine, "generate", counted)
+    both = cells("task.repeats=4", "task.max_new_tokens=12")
+    worker.run(both, tmp_path, "cpu", Prompts(), Progress(shown=False), RunSettings(**settings))
+    assert asked == rows
+
+
 @pytest.fixture
 def at_once(monkeypatch):
     """What has ended is stored after the pass in which it did, not half a minute later."""
