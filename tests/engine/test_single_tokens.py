@@ -6,7 +6,7 @@ import pytest
 import tiny
 from presets import policy
 
-from harness.engine.attention import attend, attention_statistics
+from harness.engine.attention import attend
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request
 
@@ -44,20 +44,3 @@ def test_tokens_and_ledgers_are_those_of_the_fused_kernel(name, opened, monkeypa
 def test_policies_that_read_no_attention_keep_the_fused_kernel(name, opened):
     generated(name)
     assert not opened
-
-
-def test_layers_that_evict_one_by_one_and_the_oracles_dense_run_take_the_same_sums(opened, monkeypatch):
-    """From the second layer on nobody computes the probabilities of a single token once more."""
-    computed, real = [], attention_statistics.column_sums
-
-    def counted(query, *rest):
-        computed.append(query.shape[2])
-        return real(query, *rest)
-
-    monkeypatch.setattr(attention_statistics, "column_sums", counted)
-    taken = generated("oracle")
-    assert len(opened) >= 3 * (NEW - 2) - 1
-    assert computed.count(1) <= 1
-    monkeypatch.setattr(attend, "sums_come_with", lambda query, keys: False)
-    assert generated("oracle") == taken
-    assert computed.count(1) >= 3 * (NEW - 2)

@@ -105,7 +105,7 @@ def attend_as_asked(
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """As `attend`, and the `column_sums` of all rows where they are asked for and cost nothing.
 
-    ``asked``: of how many last query rows statistics were read in the pass or layer before.
+    ``asked``: of how many last query rows statistics were read in the pass before.
     """
     wanted = bool(asked) if query.shape[2] == 1 else "all" in asked
     if wanted and sums_come_with(query, keys):

@@ -98,8 +98,8 @@ class Batch:
         self.seen: Tensor  # (R, 1, 1) int64: `lengths`, this pass included
         self.layer_batch: LayerBatch | None = None  # this pass in all layers, where they evict together
         self._mask: AttentionMask | None = None
-        self._masked: Hashable = None  # what the mask follows from: it holds for later passes with the same
-        # Of how many last query rows policies read attention statistics in the last layer, or when all last evicted.
+        self._masked: Hashable = None  # slots and tokens of each row, of which the mask was made
+        # Of how many last query rows policies read attention statistics when all layers last evicted together.
         self.asked_rows: frozenset[AttentionRows] = frozenset()
         self.hides_lengths = False  # while a pass is recorded, where host numbers would be frozen
         # (R, T) int32: layers of this pass that kept a token in some head; only kept for K-VEC
@@ -135,10 +135,9 @@ class Batch:
             if not group.state_only:
                 targets[group.rows] = group.limits(phase, arrived[group.rows])
         self.arrived, self.targets = tuple(arrived), tuple(targets)
-        masked = (tuple(self.counts), feed.widths, feed.width)
-        if masked != self._masked:
+        if not self._mask_is_unchanged():
             self.forget_mask()
-            self._masked = masked
+            self._masked = self._slots_and_tokens
         self.seen = torch.tensor(self.lengths, device=self.device).view(-1, 1, 1)
         self.targets_tensor = self.on_device(self.targets)
         self.layer_batch = LayerBatch.of(self)
@@ -146,6 +145,14 @@ class Batch:
     def forget_mask(self) -> None:
         """To be called where the feed is replaced."""
         self._mask = None
+
+    def _mask_is_unchanged(self) -> bool:
+        """Whether the mask of the last pass holds for this one: that of steps in which every row is at its budget."""
+        return self._masked == self._slots_and_tokens
+
+    @property
+    def _slots_and_tokens(self) -> Hashable:
+        return tuple(self.counts), self.feed.widths, self.feed.width
 
     @property
     def _is_plain(self) -> bool:

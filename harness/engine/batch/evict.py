@@ -163,7 +163,6 @@ def evict(work: LayerPass, preselected: Preselected) -> None:
             kept[group.rows] = selection.kept
     for fork in batch.forks:
         fork.evict(work, states)
-    batch.asked_rows = frozenset(last_rows for _, _, last_rows in work.computed)  # by the next layer, most likely
     if not batch.keeps_chunk:
         layer.release()
         return

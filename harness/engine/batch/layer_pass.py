@@ -10,7 +10,7 @@ from math import log
 import torch
 from torch import Tensor
 
-from harness.engine.attention.attend import attend_as_asked
+from harness.engine.attention.attend import attend
 from harness.engine.attention.attention_statistics import AttentionStatistics, Computed
 from harness.engine.attention.mask import AttentionMask
 from harness.engine.attention.model_parts import CacheRope
@@ -37,7 +37,6 @@ class LayerPass:
     scaling: float
     softcap: float | None
     computed: dict[Computed, Tensor] = field(default_factory=dict)  # statistics computed so far
-    sums: list[Tensor] = field(default_factory=list)  # one (R, H, G, N), what each slot received, where it is known
 
     @staticmethod
     def of(
@@ -61,15 +60,11 @@ class LayerPass:
 
     def attend(self) -> Tensor:
         """The attention output for the model, (R, m, H·G, D)."""
-        output, sums = attend_as_asked(
-            self.batch.asked_rows, self.query, self.keys, self.values, self.mask, self.scaling, self.softcap
-        )
-        self.sums[:] = [] if sums is None else [sums]
-        return output
+        return attend(self.query, self.keys, self.values, self.mask, self.scaling, self.softcap)
 
     def hiding(self, hidden: Tensor) -> LayerPass:
         """The same pass with these slots hidden as well: ``hidden`` (R, H, 1 or m, fill + m) bool."""
-        return replace(self, mask=self.mask.hiding(hidden), computed={}, sums=[])
+        return replace(self, mask=self.mask.hiding(hidden), computed={})
 
     def seen(self) -> Tensor:
         """(R, H) int64: slots that the chunk's newest token attends to."""
@@ -87,7 +82,6 @@ class LayerPass:
             softcap=self.softcap,
             computed=self.computed,
             rows_of_pass=(rows.start, rows.stop),
-            sums=self.sums[0][rows] if self.sums else None,
         )
 
     def _queries(self, part: tuple[slice | Tensor, ...]) -> Tensor:
