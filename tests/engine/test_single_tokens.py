@@ -6,7 +6,7 @@ import pytest
 import tiny
 from presets import policy
 
-from harness.engine.attention import attend
+from harness.engine.batch import layer_batch
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request
 
@@ -21,13 +21,13 @@ def generated(*names):
 @pytest.fixture
 def opened(monkeypatch):
     """Calls of `attend_with_sums`, one for each layer and step."""
-    calls, real = [], attend.attend_with_sums
+    calls, real = [], layer_batch.attend_with_sums
 
     def counted(*args):
         calls.append(args[0].shape)
         return real(*args)
 
-    monkeypatch.setattr(attend, "attend_with_sums", counted)
+    monkeypatch.setattr(layer_batch, "attend_with_sums", counted)
     return calls
 
 
@@ -36,7 +36,7 @@ def test_tokens_and_ledgers_are_those_of_the_fused_kernel(name, opened, monkeypa
     in_the_open = generated(name)
     assert len(opened) >= 3 * (NEW - 2)  # of three layers; the last token is not fed
     assert all(shape[2] == 1 for shape in opened)
-    monkeypatch.setattr(attend, "sums_come_with", lambda query, keys: False)
+    monkeypatch.setattr(layer_batch, "sums_come_with", lambda query, keys: False)
     assert generated(name) == in_the_open
 
 

@@ -99,20 +99,6 @@ def _in_tiles(
     return output.flatten(2, 3)
 
 
-def attend_as_asked(
-    asked: frozenset[AttentionRows], query: Tensor, keys: Tensor, values: Tensor, mask: AttentionMask, scaling: float,
-    softcap: float | None,
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """As `attend`, and the `column_sums` of all rows where they are asked for and cost nothing.
-
-    ``asked``: of how many last query rows statistics were read in the pass before.
-    """
-    wanted = bool(asked) if query.shape[2] == 1 else "all" in asked
-    if wanted and sums_come_with(query, keys):
-        return attend_with_sums(query, keys, values, mask, scaling, softcap)
-    return attend(query, keys, values, mask, scaling, softcap), None
-
-
 def sums_come_with(query: Tensor, keys: Tensor) -> bool:
     """Whether `attend_with_sums` costs what `attend` does: on a processor, of one token and where it takes tiles."""
     return query.device.type == "cpu" if query.shape[2] == 1 else _takes_tiles(query, keys)

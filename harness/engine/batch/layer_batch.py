@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor
 
-from harness.engine.attention.attend import attend_as_asked
+from harness.engine.attention.attend import attend, attend_with_sums, sums_come_with
 from harness.engine.attention.attention_statistics import AttentionStatistics, Computed
 from harness.engine.attention.mask import in_layers
 from harness.engine.batch.group import Group, Selection, select
@@ -58,9 +58,11 @@ class LayerBatch:
         """One layer's attention output (R, m, H·G, D). What policies need of it is kept until the pass ends."""
         self.queries.append(query)
         self.scaling, self.softcap = scaling, softcap
-        output, sums = attend_as_asked(self.batch.asked_rows, query, keys, values, self.batch.mask, scaling, softcap)
-        if sums is not None:
-            self.sums.append(sums)
+        asked = self.batch.asked_rows if query.shape[2] == 1 else self.batch.asked_rows & {"all"}
+        if not asked or not sums_come_with(query, keys):
+            return attend(query, keys, values, self.batch.mask, scaling, softcap)
+        output, sums = attend_with_sums(query, keys, values, self.batch.mask, scaling, softcap)
+        self.sums.append(sums)
         return output
 
     def evict(self) -> None:
