@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -201,6 +202,7 @@ def expanded_tail(count: int, level: float = 0.95) -> float:
     return float(stats.norm.cdf(-math.sqrt(count / (count - 1)) * student_quantile(level, count - 1)))
 
 
+@lru_cache(maxsize=4096)
 def student_quantile(level: float, freedom: float) -> float:
     """The two-sided quantile of Student's t: 2.26 for a level of 0.95 and 9 degrees of freedom."""
     return float(stats.t.ppf((1 + _checked(level)) / 2, freedom))
@@ -232,6 +234,7 @@ def _spread(v: Floats, w: Floats, index: npt.NDArray[np.intp], count: int) -> Me
     return cluster_spread(np.bincount(index, v * w, minlength=count), np.bincount(index, w, minlength=count))
 
 
+@lru_cache(maxsize=64)
 def _normal_quantile(level: float) -> float:
     """The two-sided standard normal quantile: 1.96 for a level of 0.95."""
     return float(stats.norm.ppf((1 + _checked(level)) / 2))

@@ -6,6 +6,7 @@ What is computed needs no statistical test.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,7 @@ def _added(results: Path) -> dict[str, dict[tuple[int, int], float]]:
         raise NoCellError("the counts keydiff/table_4: python -m scripts.efficiency takes them") from None
 
 
+@cache
 def kept_by_both(heads: int = 64, tokens: int = 1024, size: int = 64, seed: int = 0) -> dict[str, float]:
     """The share of keys, among the least similar half of a head, that KeyDiff's mean key and all pairs both choose.
 

@@ -70,10 +70,7 @@ def tied_at_an_end(cells: Sequence[pd.Series]) -> str:
 
 def nothing_evicted(cells: Sequence[CellRows]) -> bool:
     """Whether the budget of each of these evicting cells held whatever it was given, in every sample."""
-    return bool(cells) and all(
-        "tokens_evicted" in cell.samples and bool((cell.samples["tokens_evicted"].astype(float) == 0).all())
-        for cell in cells
-    )
+    return bool(cells) and all(cell.evicted_nothing for cell in cells)
 
 
 def floor_of(task: str, metric: str = "") -> float:

@@ -21,11 +21,13 @@ from __future__ import annotations
 
 import hashlib
 import io
+from functools import lru_cache
 from pathlib import Path
 
 import pandas as pd
 
 from harness.papers.measured_tables import NotMeasuredError, Ranged, Value
+from harness.report.rows import with_plain_texts
 from harness.report.run_facts import readable
 
 FOLDER = "efficiency"
@@ -53,7 +55,7 @@ def save_rows(rows: pd.DataFrame, results: Path) -> Path:
 def newest_rows(results: Path, item: str, scale: str = "") -> pd.DataFrame:
     """The rows of one item, all from the newest run (of that scale) that has it. Raises `NotMeasuredError` for none."""
     for path in sorted((results / FOLDER).glob("*.parquet"), reverse=True):
-        rows = pd.read_parquet(path)
+        rows = _stored_rows(path)
         rows = rows[rows["item"] == item]
         if not rows.empty and (not scale or set(rows["scale"]) == {scale}):
             return rows.reset_index(drop=True)
@@ -66,11 +68,17 @@ def newest_by_model(results: Path, item: str) -> dict[str, pd.DataFrame]:
     """The rows of one item by the model that was timed, each from its newest run; empty where there are none."""
     found: dict[str, pd.DataFrame] = {}
     for path in sorted((results / FOLDER).glob("*.parquet"), reverse=True):
-        rows = pd.read_parquet(path)
+        rows = _stored_rows(path)
         rows = rows[rows["item"] == item]
         if not rows.empty:
             found.setdefault(str(rows["model"].iloc[0]), rows.reset_index(drop=True))
     return found
+
+
+@lru_cache(maxsize=256)
+def _stored_rows(path: Path) -> pd.DataFrame:
+    """The rows of one run. Its file never changes: a part of its name is a hash of its content."""
+    return with_plain_texts(pd.read_parquet(path))
 
 
 def nearest_costs(results: Path, scale: str, item: str) -> pd.DataFrame:

@@ -212,9 +212,9 @@ def _placed(numbers: Sequence[ComparedNumber], own: Layout) -> dict[tuple[Key, K
     }
     out: dict[tuple[Key, Key, Key], ComparedNumber] = {}
     for (panel, row, column), number in found.items():
-        others = dict.fromkeys(r for p, r, _ in found if p == panel and any(r))
         beside = number.is_dense and "method" in own.columns and not any(row)
-        for each in others if beside and others else (row,):
+        others = dict.fromkeys(r for p, r, _ in found if p == panel and any(r)) if beside else {}
+        for each in others or (row,):
             out[panel, each, column] = number
     return out
 

@@ -53,10 +53,12 @@ def derived_scores(cell: CellRows, metric: str) -> pd.Series | None:
 
     Raises `NoCellError`, which says what to do, for BERTScore where no encoder can be loaded.
     """
-    samples = cell.samples
-    if metric not in TEXT_SCORES or cell.metric not in OVERLAPS or not has_texts(samples):
+    if metric not in TEXT_SCORES or cell.metric not in OVERLAPS:
         return None
     if ("text", metric) not in cell.computed:
+        samples = cell.samples
+        if not has_texts(samples):
+            return None
         predictions, references = (samples[name].fillna("").astype(str) for name in ("prediction", "reference"))
         values = [text_score(metric, cell.task, *each) for each in zip(predictions, references, strict=True)]
         cell.computed["text", metric] = pd.Series(values, samples.index, dtype=float)

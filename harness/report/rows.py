@@ -44,7 +44,8 @@ def checked_rows(rows: pd.DataFrame) -> pd.DataFrame:
         raise UserError(f"The rows lack columns of the results schema: {', '.join(missing)}.")
     out = rows.reset_index(drop=True)
     for name in _TEXT:
-        out[name] = out[name].astype(object).where(out[name].notna(), "").astype(str)
+        given = zip(out[name].tolist(), out[name].notna(), strict=True)
+        out[name] = pd.Series([str(value) if known else "" for value, known in given], out.index, dtype=object)
     for name in _NUMBERS:
         out[name] = _numbers(out, name).fillna(-1).astype(int)
     repeated = out[out.duplicated(["cell_id", "sample_id", "metric"])]
@@ -66,8 +67,8 @@ def checked_rows(rows: pd.DataFrame) -> pd.DataFrame:
 def cluster_names(samples: Iterable[object], documents: pd.Series) -> list[str]:
     """The cluster of each sample: its document, since samples of one may be dependent, or, where none is named, the
     sample itself."""
-    pairs = zip(samples, documents.fillna("").astype(str), strict=True)
-    return [f"document {document}" if document else f"sample {sample}" for sample, document in pairs]
+    pairs = zip(samples, documents.astype(object).fillna(""), strict=True)  # Arrow's texts are slow one by one
+    return [f"document {document}" if document != "" else f"sample {sample}" for sample, document in pairs]
 
 
 def with_plain_texts(rows: pd.DataFrame) -> pd.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, get_args
 
 from omegaconf import OmegaConf
@@ -30,7 +30,11 @@ class FigureCells:
 
     def values(self, name: str) -> tuple[Any, ...]:
         """The values of one name of `KEY`, each once."""
-        return tuple(dict.fromkeys(key[KEY.index(name)] for key in self.keys))
+        return self._values[name]
+
+    @cached_property
+    def _values(self) -> dict[str, tuple[Any, ...]]:
+        return {name: tuple(dict.fromkeys(key[place] for key in self.keys)) for place, name in enumerate(KEY)}
 
 
 def experiment_name(item: str) -> str:
