@@ -29,7 +29,7 @@ demo: $(READY)  ## the first page: policies on a pretrained model (98 MB, fetche
 	  $(BIN)/python -m harness; fi
 
 # Two halves of about equal length in parallel, one thread each: faster than two threads, because most tests are small.
-COMMANDS := tests/api tests/cli tests/harness tests/results_site tests/tasks tests/workers $(wildcard tests/test_*.py)
+COMMANDS := tests/api tests/cli tests/harness tests/results_site tests/scripts tests/tasks tests/workers $(wildcard tests/test_*.py)
 SLOWEST  := --durations=30 --durations-min=5
 PARTS    := $(filter-out tests/__pycache__ $(COMMANDS),$(patsubst %/,%,$(wildcard tests/*/)))
 

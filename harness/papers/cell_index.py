@@ -91,7 +91,7 @@ class CellRows:
     @cached_property
     def seed(self) -> int:
         """The seed of the run."""
-        return int(self.rows["seed"].iat[0])
+        return int(str(self.rows["seed"].iat[0]))
 
     @cached_property
     def evicted_nothing(self) -> bool:
