@@ -91,8 +91,7 @@ def below_random(cells: Iterable[CellRows], own: frozenset[str]) -> RandomCompar
 
 
 def _setting(cell: CellRows) -> tuple[object, ...]:
-    scope = (cell.model, cell.dtype, cell.seed, cell.task)
-    return (*scope, cell.budget, cell.budget_of, cell.prompt, cell.block_size)
+    return (*cell.scope, cell.budget, cell.budget_of, cell.prompt, cell.block_size)
 
 
 def _compare(cell: CellRows, floor: CellRows) -> BelowRandom | None:

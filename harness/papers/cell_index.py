@@ -84,14 +84,9 @@ class CellRows:
         return (self.rows if own.all() else self.rows[own]).set_index("sample_id")
 
     @cached_property
-    def dtype(self) -> str:
-        """The number type of the model."""
-        return str(self.rows["dtype"].iat[0])
-
-    @cached_property
-    def seed(self) -> int:
-        """The seed of the run."""
-        return int(str(self.rows["seed"].iat[0]))
+    def scope(self) -> tuple[object, ...]:
+        """Model, number type, seed and task: scores are compared only within equal ones."""
+        return self.model, self.rows["dtype"].iat[0], self.rows["seed"].iat[0], self.task
 
     @cached_property
     def evicted_nothing(self) -> bool:
@@ -135,7 +130,6 @@ class CellIndex:
         invalid = (rows["invalid"].fillna("").astype(str) != "") | ~np.isfinite(rows["value"].astype(float))
         self.broken = set(rows.loc[invalid, "policy"].astype(str))
         sound = with_plain_texts(rows[~rows["cell_id"].isin(rows.loc[invalid, "cell_id"])])
-        sound = sound.copy()  # columns of one type lie together: the rows of a cell are taken in a tenth of the time
         first = sound.drop_duplicates("cell_id").set_index("cell_id").to_dict("index")
         for cell_id, part in sound.groupby("cell_id", sort=False):
             own = first[cell_id]

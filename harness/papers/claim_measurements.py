@@ -6,7 +6,8 @@ Each quantity has columns (methods, or names of its own) and units that are inde
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
@@ -16,7 +17,7 @@ from harness.papers.cell_index import NoCellError
 from harness.papers.claim_ledger import Comparison
 from harness.papers.figures.canvas import NotDrawnError as NothingStoredError
 from harness.papers.figures.figure_cells import experiment_name
-from harness.papers.figures.figure_data import FigureData, load_figure_data
+from harness.papers.figures.figure_data import FigureDataOfItems
 from harness.papers.published import Scale
 from harness.store.store import Store
 
@@ -39,7 +40,7 @@ class Observations:
 
 @dataclass(frozen=True)
 class Measurements:
-    """The stored quantities of a results folder; the data of an item is loaded once.
+    """The stored quantities of a results folder.
 
     ``rows``: of `harness.store.loading.load_rows`. ``store``: the store they are from, whose neighbour has diagnostics.
     """
@@ -48,7 +49,10 @@ class Measurements:
     rows: pd.DataFrame
     store: Store
     scale: Scale
-    _known: dict[tuple[str, str], FigureData] = field(default_factory=dict)
+
+    @cached_property
+    def _figure_data(self) -> FigureDataOfItems:
+        return FigureDataOfItems(self.rows, self.store, self.scale)
 
     def observations(self, paper: str, comparison: Comparison) -> Observations:
         """The columns of the comparison's quantity, and a constant one for each number that it names ("0.8").
@@ -77,7 +81,7 @@ class Measurements:
         diagnostic, item = quantity.needs.names[0], experiment_name(quantity.item)
         measures = f"python -m harness figures paper={quantity.paper} item={item} scale={self.scale} measures it"
         lacking = NoCellError(f"the diagnostic {diagnostic}: {measures}")
-        data = self._figure_data(quantity.paper, quantity.item)
+        data = self._figure_data.of(quantity.paper, quantity.item)
         try:
             columns = quantity.measured(data, names)
         except (NothingStoredError, KeyError):  # KeyError: an older run without one of the columns
@@ -85,11 +89,6 @@ class Measurements:
         if not any(len(each) for each in columns.values()):
             raise lacking
         return columns
-
-    def _figure_data(self, paper: str, item: str) -> FigureData:
-        if (paper, item) not in self._known:
-            self._known[paper, item] = load_figure_data(paper, item, self.rows, self.store, self.scale)
-        return self._known[paper, item]
 
 
 def _is_number(name: str) -> bool:

@@ -51,7 +51,7 @@ def comparable_rows(rows: pd.DataFrame, experiment: str, likelihoods: bool = Fal
     own["setting"] = setting.astype(object)
     own = own.drop_duplicates([*SCOPE, "setting", "sample_id"])
     own["reference"] = own["policy"].map(is_baseline)
-    return own.drop(columns="config").copy()  # columns of one type lie together: parts of it are taken faster
+    return own.drop(columns="config").copy()  # new columns too beside those of their type: parts are taken faster
 
 
 def _policy_settings(config: str) -> str:

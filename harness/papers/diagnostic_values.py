@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pandas as pd
 
 from harness.analysis.statistics import mean_interval
 from harness.papers.figures.canvas import NotDrawnError as NothingStoredError
-from harness.papers.figures.figure_data import FigureData, load_figure_data
-from harness.papers.published import Scale, presets
+from harness.papers.figures.figure_data import FigureData, FigureDataOfItems
+from harness.papers.published import presets
 from harness.papers.table_cells import NoValueError
 from harness.papers.table_layouts import PrintedNumber
 from harness.papers.table_values import MeasuredValue
-from harness.store.store import Store
 
 Frames = Callable[[FigureData, Mapping[str, str], Sequence[str]], pd.Series]
 
 
 @dataclass(frozen=True)
 class DiagnosticLookup:
-    """Values of stored diagnostics of one paper at one scale; the data of an item is loaded once."""
+    """Values of stored diagnostics of one paper."""
 
     paper: str
-    rows: pd.DataFrame
-    store: Store
-    scale: Scale
-    _known: dict[str, FigureData] = field(default_factory=dict)
+    data: FigureDataOfItems
 
     def measured(self, item: str, number: PrintedNumber) -> MeasuredValue | None:
         """Our value of a printed number; None where its metric is not that of a diagnostic.
@@ -40,7 +36,7 @@ class DiagnosticLookup:
             return None
         diagnostic, values, of_item = _DIAGNOSTICS[metric]
         try:
-            data = self._figure_data(of_item or item)
+            data = self.data.of(self.paper, of_item or item)
             own = values(data, number.at, presets(self.paper, number.at["method"], number.note))
         except NothingStoredError as nothing:
             raise NoValueError(f"No score of samples. {nothing}") from None
@@ -51,11 +47,6 @@ class DiagnosticLookup:
             return MeasuredValue(float(own.std()), math.nan, math.nan, prompts)
         found = mean_interval(own.to_numpy(float), own.index.to_numpy(str))
         return MeasuredValue(found.mean, found.low, found.high, prompts, by_prompt=own)
-
-    def _figure_data(self, item: str) -> FigureData:
-        if item not in self._known:
-            self._known[item] = load_figure_data(self.paper, item, self.rows, self.store, self.scale)
-        return self._known[item]
 
 
 def _correlations(data: FigureData, at: Mapping[str, str], policies: Sequence[str]) -> pd.Series:

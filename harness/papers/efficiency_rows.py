@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -54,11 +55,9 @@ def save_rows(rows: pd.DataFrame, results: Path) -> Path:
 
 def newest_rows(results: Path, item: str, scale: str = "") -> pd.DataFrame:
     """The rows of one item, all from the newest run (of that scale) that has it. Raises `NotMeasuredError` for none."""
-    for path in sorted((results / FOLDER).glob("*.parquet"), reverse=True):
-        rows = _stored_rows(path)
-        rows = rows[rows["item"] == item]
-        if not rows.empty and (not scale or set(rows["scale"]) == {scale}):
-            return rows.reset_index(drop=True)
+    for rows in _newest_first(results, item):
+        if not scale or set(rows["scale"]) == {scale}:
+            return rows
     raise NotMeasuredError(
         f"Not measured: no run of costs in {results / FOLDER} has {item}; python -m scripts.efficiency measures it."
     )
@@ -67,12 +66,18 @@ def newest_rows(results: Path, item: str, scale: str = "") -> pd.DataFrame:
 def newest_by_model(results: Path, item: str) -> dict[str, pd.DataFrame]:
     """The rows of one item by the model that was timed, each from its newest run; empty where there are none."""
     found: dict[str, pd.DataFrame] = {}
+    for rows in _newest_first(results, item):
+        found.setdefault(str(rows["model"].iloc[0]), rows)
+    return found
+
+
+def _newest_first(results: Path, item: str) -> Iterator[pd.DataFrame]:
+    """The rows of one item in each run that has it."""
     for path in sorted((results / FOLDER).glob("*.parquet"), reverse=True):
         rows = _stored_rows(path)
         rows = rows[rows["item"] == item]
         if not rows.empty:
-            found.setdefault(str(rows["model"].iloc[0]), rows.reset_index(drop=True))
-    return found
+            yield rows.reset_index(drop=True)
 
 
 @lru_cache(maxsize=256)

@@ -11,6 +11,7 @@ import pandas as pd
 
 from harness.papers.cell_index import CellIndex
 from harness.papers.diagnostic_values import DiagnosticLookup
+from harness.papers.figures.figure_data import FigureDataOfItems
 from harness.papers.kept_shares import our_kept, printed_kept
 from harness.papers.published import FLAGS, Scale
 from harness.papers.table_cells import MatchingCells, NoValueError, PlaceLookup
@@ -134,7 +135,7 @@ class PaperTables:
 
     def __init__(self, paper: str, rows: pd.DataFrame, index: CellIndex, store: Store, scale: Scale) -> None:
         self.paper, self.index, self.scale = paper, index, scale
-        self.diagnostics = DiagnosticLookup(paper, rows, store, scale)
+        self.diagnostics = DiagnosticLookup(paper, FigureDataOfItems(rows, store, scale))
         self._known: dict[tuple[object, ...], MeasuredValue | str] = {}
         self._gates: dict[object, str] = {}
 

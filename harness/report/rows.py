@@ -72,8 +72,12 @@ def cluster_names(samples: Iterable[object], documents: pd.Series) -> list[str]:
 
 
 def with_plain_texts(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with their texts as Python's own: single ones are asked for often, and cost less than Arrow's."""
-    return rows.astype({name: object for name in rows.columns if isinstance(rows[name].dtype, pd.StringDtype)})
+    """The rows with their texts as Python's own: single ones are asked for often, and cost less than Arrow's.
+
+    Columns of one type lie together, so that parts of the rows are taken in few pieces.
+    """
+    texts = {name: object for name in rows.columns if isinstance(rows[name].dtype, pd.StringDtype)}
+    return rows.astype(texts).copy()
 
 
 def _numbers(rows: pd.DataFrame, name: str) -> pd.Series:

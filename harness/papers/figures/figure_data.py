@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -150,6 +150,22 @@ def load_figure_data(paper: str, item: str, rows: pd.DataFrame, store: Store, sc
     return FigureData(
         paper, item, wanted, model, _valid_cell_rows(rows, own), _valid_cell_rows(rows, lines), _newest(diagnosed)
     )
+
+
+@dataclass(frozen=True)
+class FigureDataOfItems:
+    """The data of items at one scale (`load_figure_data`), each loaded once."""
+
+    rows: pd.DataFrame
+    store: Store
+    scale: Scale
+    _loaded: dict[tuple[str, str], FigureData] = field(default_factory=dict)
+
+    def of(self, paper: str, item: str) -> FigureData:
+        """The data of an item."""
+        if (paper, item) not in self._loaded:
+            self._loaded[paper, item] = load_figure_data(paper, item, self.rows, self.store, self.scale)
+        return self._loaded[paper, item]
 
 
 def diagnosed_cells(store: Store) -> pd.DataFrame:
