@@ -19,8 +19,10 @@ from harness.engine.batch.evict import slots_enabled
 from harness.engine.batch.feed import Watcher
 from harness.engine.batch.layer_pass import LayerPass
 from harness.engine.decode.logits import TokenLosses
+from harness.engine.decode.look_ahead import look_ahead
 from harness.engine.engine import Engine
-from harness.engine.requests import EngineError, Ledger, Prompting, Request, RequestOutput
+from harness.engine.model_runner import ModelRunner
+from harness.engine.requests import EngineError, Ledger, Prompting, Request
 from policies import DENSE
 
 NEVER = torch.iinfo(torch.int32).max
@@ -167,35 +169,28 @@ def _stacked(by_layer: dict[int, Tensor]) -> Tensor:
     return torch.stack([by_layer[layer] for layer in sorted(by_layer)])
 
 
-class ForcedEngine(Engine):
-    """`Engine.perplexity` with a given continuation, so that eviction during decode is measured on the same tokens for
-    every policy.
-
-    In the one-shot regime every prompt token is predicted before the only eviction, whose effect shows in the
-    continuation alone.
-    """
-
-    @torch.inference_mode()
-    def watch(self, row: Request, continuation: Sequence[int], prompting: Prompting) -> Ledger:
-        """Feed ``row.tokens``, then ``continuation`` one token at a time; watchers see each pass and all its logits."""
-        whole = replace(row, max_new_tokens=len(continuation))
-        batch = self.new_batch([whole], prompting)
-        with slots_enabled(self.model):
-            self.look_ahead([whole], prompting).attach_to(batch)
-            self.read_prompts(batch, TokenLosses.of(1))  # this collector asks for the logits of every pass
-            for token in continuation:
-                self.step(batch, [[token]])
-        (ledger,) = self.ledgers(batch)
-        return ledger
-
-
+@torch.inference_mode()
 def follow(
     model: PreTrainedModel, row: Request, continuation: Sequence[int], prompting: Prompting, watchers: Sequence[Watcher]
 ) -> Ledger:
-    """One teacher-forced run under watchers. Raises `EngineError` or `PolicyError` before anything is computed."""
+    """One teacher-forced run: ``row.tokens``, then ``continuation`` one token at a time, so that eviction during decode
+    is measured on the same tokens for every policy. Watchers see each pass and all its logits.
+
+    In the one-shot regime every prompt token is predicted before the only eviction, whose effect shows in the
+    continuation alone. Raises `EngineError` or `PolicyError` before anything is computed.
+    """
     if row.question:
         raise EngineError("Diagnostics follow prompts that are read whole: leave prompt_split=context out.")
-    return ForcedEngine(model, watchers=watchers).watch(row, continuation, prompting)
+    runner = ModelRunner(model, watchers=watchers)
+    whole = replace(row, max_new_tokens=len(continuation))
+    batch = runner.new_batch([whole], prompting)
+    with slots_enabled(model):
+        look_ahead(runner, [whole], prompting).attach_to(batch)
+        runner.read_prompts(batch, TokenLosses.of(1))  # this collector asks for the logits of every pass
+        for token in continuation:
+            runner.step(batch, [[token]])
+    (ledger,) = runner.ledgers(batch)
+    return ledger
 
 
 Need = Literal["vectors", "logits", "dense", "ranks"]
@@ -234,7 +229,6 @@ class DenseRuns:
         asked = new_tokens, prompting
         if asked not in self._answers and new_tokens:
             (outcome,) = Engine(self.model, self.eos).generate([Request(tokens, DENSE, 0, new_tokens)], prompting)
-            assert isinstance(outcome, RequestOutput)
             self._answers[asked] = outcome.tokens
         return self._answers.get(asked, [])
 

@@ -84,14 +84,15 @@ def _decoding(engine: Engine, name: str, count: int, budget: int, block: int, st
     length = budget if name == "dense" else budget + block
     texts = [prompt(length, engine.model.config.vocab_size, seed) for seed in range(count)]
     rows = [Request(text, preset(name), budget, steps + 1) for text in texts]
-    batch = engine.new_batch(rows, Prompting("blocked", block))
+    runner = engine.runner
+    batch = runner.new_batch(rows, Prompting("blocked", block))
     with torch.inference_mode(), slots_enabled(engine.model):
-        engine.read_prompts(batch, NextLogits.of(count))
+        runner.read_prompts(batch, NextLogits.of(count))
 
     @torch.inference_mode()
     def run() -> None:
         with slots_enabled(engine.model):
             for step in range(steps):
-                engine.step(batch, [[1 + step]] * count).argmax(-1).tolist()
+                runner.step(batch, [[1 + step]] * count).argmax(-1).tolist()
 
     return run

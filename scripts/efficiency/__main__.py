@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 from harness.config import provenance
-from harness.engine.engine import Engine
+from harness.engine.model_runner import ModelRunner
 from harness.papers.efficiency_rows import save_rows
 from scripts.bench.contenders import as_runs_have_it
 from scripts.bench.shapes import SHAPES, build
@@ -28,7 +28,7 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     model = build(options.model, getattr(torch, options.dtype), device)
     # Operations are counted in torch's own products, and timed beside the count; a method's cost is that of a run.
-    counting, timing, scale = Engine(model), Engine(as_runs_have_it(model)), SCALES[options.scale]
+    counting, timing, scale = ModelRunner(model), ModelRunner(as_runs_have_it(model)), SCALES[options.scale]
     # The preset kvec raises three heads a layer, and these models have two or three.
     kvec = "kvec/testbed" if options.model in ("testbed", "smollm2-135m") else "kvec"
     is_board = options.of == "leaderboard"

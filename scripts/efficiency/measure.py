@@ -12,7 +12,7 @@ import torch
 
 from harness.engine.batch.evict import slots_enabled
 from harness.engine.decode.logits import NextLogits
-from harness.engine.engine import Engine
+from harness.engine.model_runner import ModelRunner
 from harness.engine.requests import Prompting, Request
 from scripts.bench.clock import seconds
 from scripts.bench.contenders import prompt
@@ -25,14 +25,14 @@ BLOCKS = 8  # whose time is measured at once
 STEPS = 16
 
 
-def timed_lines(engine: Engine, cases: Sequence[CostCase], repeats: int) -> list[Line]:
+def timed_lines(runner: ModelRunner, cases: Sequence[CostCase], repeats: int) -> list[Line]:
     """Seconds of prompts and of generation, and the bytes that the cache held."""
-    timed(engine, [replace(cases[0], tokens=64, new=(4,))], seed=0)  # threads and caches
+    timed(runner, [replace(cases[0], tokens=64, new=(4,))], seed=0)  # threads and caches
     found: dict[tuple[CostCase, str, int], list[float]] = defaultdict(list)
     for number in range(repeats):
         for compared in in_turn(compared_cases(cases), number):
             group = in_turn(compared, number)
-            for case, timing in zip(group, timed(engine, group, seed=number), strict=True):
+            for case, timing in zip(group, timed(runner, group, seed=number), strict=True):
                 found[case, "prefill_seconds", 0].append(timing.prefill)
                 for new, taken in timing.decode.items():
                     found[case, "decode_seconds", new].append(taken)
@@ -64,55 +64,55 @@ def compared_cases(cases: Sequence[CostCase]) -> list[list[CostCase]]:
     return groups
 
 
-def counted_lines(engine: Engine, scale: Scale, repeats: int) -> list[Line]:
+def counted_lines(runner: ModelRunner, scale: Scale, repeats: int) -> list[Line]:
     """Operations of one block, of whole prompts and of one step, beside the seconds that they take."""
     lines = []
     blocks, whole, single = list(scoring(scale)), list(prompts(scale)), list(steps(scale))
     for each in blocks:
-        one, two = (operations_of(_reading(engine, each, each.tokens + more * each.block)) for more in (0, 1))
+        one, two = (operations_of(_reading(runner, each, each.tokens + more * each.block)) for more in (0, 1))
         lines.append(_line(each, "block_operations", [two - one]))
     for each in whole:
-        lines.append(_line(each, "prompt_operations", [operations_of(_reading(engine, each, each.tokens))]))
+        lines.append(_line(each, "prompt_operations", [operations_of(_reading(runner, each, each.tokens))]))
     for each in single:
-        lines.append(_line(each, "step_operations", [operations_of(_stepping(engine, each, 1))]))
+        lines.append(_line(each, "step_operations", [operations_of(_stepping(runner, each, 1))]))
     taken: dict[tuple[Counting, str], list[float]] = defaultdict(list)
-    device = engine.model.device
+    device = runner.model.device
     for number in range(repeats):
         for each in in_turn(blocks, number):
             short, long = (
-                seconds(_reading(engine, each, each.tokens + more * each.block), device) for more in (0, BLOCKS)
+                seconds(_reading(runner, each, each.tokens + more * each.block), device) for more in (0, BLOCKS)
             )
             taken[each, "block_seconds"].append((long - short) / BLOCKS)
         for each in in_turn(whole, number):
-            taken[each, "prompt_seconds"].append(seconds(_reading(engine, each, each.tokens), device))
+            taken[each, "prompt_seconds"].append(seconds(_reading(runner, each, each.tokens), device))
         for each in in_turn(single, number):
-            taken[each, "step_seconds"].append(seconds(_stepping(engine, each, STEPS), device) / STEPS)
+            taken[each, "step_seconds"].append(seconds(_stepping(runner, each, STEPS), device) / STEPS)
     return lines + [_line(each, quantity, values) for (each, quantity), values in taken.items()]
 
 
-def _reading(engine: Engine, each: Counting, tokens: int) -> Callable[[], None]:
-    row = Request(prompt(tokens, engine.config.vocab_size), policy_of(each.policy), each.budget, 1)
+def _reading(runner: ModelRunner, each: Counting, tokens: int) -> Callable[[], None]:
+    row = Request(prompt(tokens, runner.config.vocab_size), policy_of(each.policy), each.budget, 1)
 
     def read() -> None:
-        with torch.no_grad(), slots_enabled(engine.model):
-            engine.read_prompts(engine.new_batch([row], Prompting("blocked", each.block)), NextLogits.of(1))
+        with torch.no_grad(), slots_enabled(runner.model):
+            runner.read_prompts(runner.new_batch([row], Prompting("blocked", each.block)), NextLogits.of(1))
 
     return read
 
 
-def _stepping(engine: Engine, each: Counting, count: int) -> Callable[[], None]:
+def _stepping(runner: ModelRunner, each: Counting, count: int) -> Callable[[], None]:
     """So many steps over a cache that is full: dense as long as the others are on average."""
     policy = policy_of(each.policy)
     tokens = each.tokens - count // 2 if policy.is_dense else each.tokens + each.block
-    row = Request(prompt(tokens, engine.config.vocab_size), policy, each.budget, count + 1)
-    with torch.no_grad(), slots_enabled(engine.model):
-        batch = engine.new_batch([row], Prompting("blocked", each.block))
-        engine.read_prompts(batch, NextLogits.of(1))
+    row = Request(prompt(tokens, runner.config.vocab_size), policy, each.budget, count + 1)
+    with torch.no_grad(), slots_enabled(runner.model):
+        batch = runner.new_batch([row], Prompting("blocked", each.block))
+        runner.read_prompts(batch, NextLogits.of(1))
 
     def step() -> None:
-        with torch.no_grad(), slots_enabled(engine.model):
+        with torch.no_grad(), slots_enabled(runner.model):
             for number in range(count):
-                engine.step(batch, [[1 + number]])
+                runner.step(batch, [[1 + number]])
 
     return step
 

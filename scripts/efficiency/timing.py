@@ -20,7 +20,8 @@ from harness.config.policy_config import policy_from
 from harness.engine.batch.evict import slots_enabled
 from harness.engine.batch.token_filter import filter_prompts
 from harness.engine.decode.logits import NextLogits
-from harness.engine.engine import Engine
+from harness.engine.decode.look_ahead import look_ahead
+from harness.engine.model_runner import ModelRunner
 from harness.engine.requests import Ledger, Prompting, Request
 from policies import Policy
 from scripts.bench.contenders import prompt
@@ -46,15 +47,15 @@ def policy_of(name: str, setting: str = "", overrides: tuple[str, ...] = ()) -> 
     return policy_from(config["policy"], ModelSpec.parse(config["model"]), [])
 
 
-def timed(engine: Engine, cases: Sequence[CostCase], seed: int) -> list[Timing]:
+def timed(runner: ModelRunner, cases: Sequence[CostCase], seed: int) -> list[Timing]:
     """Run each once. ``seed``: of their random tokens; a new prompt each time, so that nothing is found warm.
 
     All cases generate the same number of tokens. Every second turn is taken backwards, so that no case always comes
     after another.
     """
     with torch.inference_mode():
-        runs = [TimedRun(engine, case, seed) for case in cases]
-        with slots_enabled(engine.model):
+        runs = [TimedRun(runner, case, seed) for case in cases]
+        with slots_enabled(runner.model):
             for turn in range(max(cases[0].new)):
                 for run in in_turn(runs, turn):
                     run.step()
@@ -73,19 +74,19 @@ def in_turn(cases: Sequence[Case], number: int) -> Sequence[Case]:
 class TimedRun:
     """One case whose prompt has been read, ready for its steps."""
 
-    def __init__(self, engine: Engine, case: CostCase, seed: int) -> None:
-        self.engine, self.case, self.now = engine, case, _clock(engine.model.device)
-        tokens = prompt(case.tokens, engine.config.vocab_size, seed)
+    def __init__(self, runner: ModelRunner, case: CostCase, seed: int) -> None:
+        self.runner, self.case, self.now = runner, case, _clock(runner.model.device)
+        tokens = prompt(case.tokens, runner.config.vocab_size, seed)
         policy = policy_of(case.policy, case.setting, case.overrides)
         begun = self.now()
-        (filtered,) = filter_prompts(engine.model, [Request(tokens, policy, case.budget, max(case.new) + 1)])
-        with slots_enabled(engine.model):
+        (filtered,) = filter_prompts(runner.model, [Request(tokens, policy, case.budget, max(case.new) + 1)])
+        with slots_enabled(runner.model):
             rows, prompting = [filtered.row], Prompting(case.regime, case.block)
-            futures = engine.look_ahead(rows, prompting)  # KVzip repeats the prompt, which is a part of its price
-            self.batch = engine.new_batch(rows, prompting)
+            futures = look_ahead(runner, rows, prompting)  # KVzip repeats the prompt, which is a part of its price
+            self.batch = runner.new_batch(rows, prompting)
             futures.attach_to(self.batch)
             collector = NextLogits.of(1)
-            engine.read_prompts(self.batch, collector)
+            runner.read_prompts(self.batch, collector)
             self.token = int(collector.logits.argmax(-1))
         self.prefill = self.now() - begun
         self.steps: list[float] = []
@@ -93,12 +94,12 @@ class TimedRun:
     def step(self) -> None:
         """One new token."""
         begun = self.now()
-        self.token = int(self.engine.step(self.batch, [[self.token]])[:, -1].argmax(-1))
+        self.token = int(self.runner.step(self.batch, [[self.token]])[:, -1].argmax(-1))
         self.steps.append(self.now() - begun)
 
     def timing(self) -> Timing:
         """What was timed so far."""
-        (ledger,) = self.engine.ledgers(self.batch)
+        (ledger,) = self.runner.ledgers(self.batch)
         return Timing(self.prefill, {new: sum(self.steps[:new]) for new in self.case.new}, ledger)
 
 

@@ -16,6 +16,7 @@ from tiny import generated_by_transformers, prompt, tiny_model
 from transformers import DynamicCache
 
 from harness.engine.engine import Engine, Observer
+from harness.engine.model_runner import ModelRunner
 from harness.engine.requests import SIMULATED, EngineError, Prompting, Request
 from policies import DENSE
 
@@ -127,13 +128,13 @@ def rows_per_pass(monkeypatch, model, rows, feed, follow=False) -> tuple[list[in
     fed: list[int] = []
     observer = Observer()
     observer.fed = fed.append
-    compute = Engine._compute
+    compute = ModelRunner._compute
 
-    def counted(engine, batch, logits_to_keep):
+    def counted(runner, batch, logits_to_keep):
         computed.append(len(batch.rows))
-        return compute(engine, batch, logits_to_keep)
+        return compute(runner, batch, logits_to_keep)
 
-    monkeypatch.setattr(Engine, "_compute", counted)
+    monkeypatch.setattr(ModelRunner, "_compute", counted)
     engine = Engine(model)
     outcomes = (engine.follow if follow else engine.generate)(rows, feed, observer)
     return computed, sum(fed), outcomes

@@ -77,7 +77,7 @@ def test_a_prompt_that_is_fed_token_by_token_is_looked_ahead_in_blocks(monkeypat
 
     def futures():
         with torch.inference_mode(), slots_enabled(engine.model):
-            return look_ahead.FutureOfRows(engine.look_ahead(rows, feed), (0, 1))
+            return look_ahead.FutureOfRows(look_ahead.look_ahead(engine.runner, rows, feed), (0, 1))
 
     in_blocks = futures()
     monkeypatch.setattr(look_ahead, "TOKENS_AT_ONCE", 1)

@@ -207,12 +207,12 @@ def test_the_mask_of_rows_that_hold_different_numbers_of_slots_lasts_until_one_e
     """At their budgets, with as many tokens fed in each step."""
     rows = [Request(prompt(60, budget), policy("keydiff"), budget, 9) for budget in (24, 40)]
     engine = Engine(model)
-    batch = engine.new_batch(rows, BLOCKED)
+    batch = engine.runner.new_batch(rows, BLOCKED)
     masks = []
     with torch.inference_mode(), slots_enabled(model):
-        engine.read_prompts(batch, NextLogits.of(2))
+        engine.runner.read_prompts(batch, NextLogits.of(2))
         for pieces in ([[1], [1]], [[2], [2]], [[], [3]], [[], [4]]):
-            engine.step(batch, pieces)
+            engine.runner.step(batch, pieces)
             masks.append(batch.mask)
     assert [mask is masks[0] for mask in masks] == [True, True, False, False]
     assert masks[2] is masks[3]

@@ -147,10 +147,10 @@ def test_slots_of_the_plan_are_the_bytes_that_are_allocated():
     model = cells()[0].model.load("cpu")
     engine = Engine(model)
     row, prompting = Request(list(range(3, 43)), DENSE, 0, 8), Prompting("blocked", 16)
-    batch = engine.new_batch([row], prompting)
+    batch = engine.runner.new_batch([row], prompting)
     load = MemoryLoad(Footprint.of(model.config, "float32")).with_row(row, prompting)
     with torch.inference_mode(), slots_enabled(model):
-        engine.read_prompts(batch, NextLogits.of(1))
+        engine.runner.read_prompts(batch, NextLogits.of(1))
     held = sum(t.nbytes for layer in batch.cache.layers for t in (layer.keys, layer.values, layer.positions))
     assert held == load.slots * load.footprint.slot
 

@@ -10,7 +10,7 @@ import yaml
 
 from harness.config import provenance
 from harness.config.policy_config import preset
-from harness.engine.engine import Engine
+from harness.engine.model_runner import ModelRunner
 from harness.papers import flop_formulas
 from harness.papers.efficiency_rows import CASE, COLUMNS, save_rows
 from harness.papers.published import PAPERS
@@ -39,14 +39,14 @@ def one_thread():
 
 
 @pytest.fixture(scope="module")
-def engine():
-    return Engine(build("testbed", torch.float32, "cpu"))
+def runner():
+    return ModelRunner(build("testbed", torch.float32, "cpu"))
 
 
 @pytest.fixture(scope="module")
-def lines(engine):
+def lines(runner):
     few = [case for case in timed_cases(TINY, "kvec/testbed") if case.policy in FEW]
-    return [*timed_lines(engine, few, 1), *counted_lines(engine, TINY, 1)]
+    return [*timed_lines(runner, few, 1), *counted_lines(runner, TINY, 1)]
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_keydiffs_scoring_counts_what_its_formula_says(lines):
     assert own["h2o/keydiff"] - own["window"] > own["tova/keydiff"] - own["window"] > 0
 
 
-def test_the_formulas_shape_is_the_testbeds(engine):
-    config, shape = engine.config, flop_formulas.TESTBED
+def test_the_formulas_shape_is_the_testbeds(runner):
+    config, shape = runner.config, flop_formulas.TESTBED
     assert (config.num_hidden_layers, config.hidden_size, config.head_dim) == (shape.layers, shape.hidden, shape.head)
     assert config.num_key_value_heads == shape.kv_heads
     assert (config.intermediate_size, config.vocab_size) == (shape.inner, shape.vocabulary)
@@ -139,10 +139,10 @@ def test_cases_of_one_item_and_size_are_timed_together_and_those_that_run_again_
     assert grid == [["dense", *pair], pair, pair] * 2
 
 
-def test_what_is_timed_beside_others_holds_what_it_holds_alone(engine):
+def test_what_is_timed_beside_others_holds_what_it_holds_alone(runner):
     few = [case for case in timed_cases(TINY, "kvec/testbed") if case.item == "hashevict/table_1"][:4]
-    together = [timing.ledger for timing in timed(engine, few, seed=0)]
-    assert together == [timed(engine, [case], seed=0)[0].ledger for case in few]
+    together = [timing.ledger for timing in timed(runner, few, seed=0)]
+    assert together == [timed(runner, [case], seed=0)[0].ledger for case in few]
 
 
 @pytest.mark.parametrize("name", sorted(SCALES))
@@ -155,11 +155,11 @@ def test_the_board_times_every_policy_of_the_leaderboard_beside_dense(name):
     assert set(timed) == asked | {("dense", regime) for _, regime in asked}
 
 
-def test_what_reads_the_prompt_again_is_timed_with_it(engine):
+def test_what_reads_the_prompt_again_is_timed_with_it(runner):
     """KVzip lets the model repeat the prompt before anything is evicted."""
     board = cases.board_cases(TINY, "mini", "testbed")
     few = [case for case in board if case.policy in ("dense", "kvzip/uniform") and case.regime == "one_shot"]
-    found = {(line["policy"], line["quantity"]): line["value"] for line in timed_lines(engine, few, 1)}
+    found = {(line["policy"], line["quantity"]): line["value"] for line in timed_lines(runner, few, 1)}
     assert found["kvzip/uniform", "slots_kept_max"] == 40 + 2
     assert found["dense", "slots_kept_max"] == 64 + 2
 

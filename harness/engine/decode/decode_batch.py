@@ -20,7 +20,7 @@ from harness.engine.decode.merge import merge_batches, merge_key
 from harness.engine.requests import Ledger, Request, RequestOutput
 
 if TYPE_CHECKING:
-    from harness.engine.engine import Engine
+    from harness.engine.model_runner import ModelRunner
 
 
 OUTCOMES_EVERY = 15.0  # seconds, at most, that the outcome of a finished row is held back while others decode
@@ -130,7 +130,7 @@ class DecodeBatch:
     batch, or merged with rows whose prompts have been read meanwhile. Each outcome is given out once.
     """
 
-    engine: Engine
+    runner: ModelRunner
     batch: Batch
     indices: list[int]  # of each row among the caller's
     samplers: list[Sampler]
@@ -139,10 +139,10 @@ class DecodeBatch:
 
     @staticmethod
     def start(
-        engine: Engine, batch: Batch, indices: Sequence[int], logits: Tensor, samplers: Sequence[Sampler]
+        runner: ModelRunner, batch: Batch, indices: Sequence[int], logits: Tensor, samplers: Sequence[Sampler]
     ) -> DecodeBatch:
         """After the prompts: ``logits`` (R, vocabulary) are those that follow them."""
-        return DecodeBatch(engine, batch, list(indices), list(samplers), _next_tokens(samplers, logits))
+        return DecodeBatch(runner, batch, list(indices), list(samplers), _next_tokens(samplers, logits))
 
     @property
     def active(self) -> list[int]:
@@ -169,7 +169,7 @@ class DecodeBatch:
         """One pass. Finished rows leave before it once they are half of the batch: their indices and outcomes."""
         if 2 * len(self.active) <= len(self.next_tokens) and not self.batch.watchers:
             yield from self.pop_finished()
-        logits = self.engine.step(self.batch, [[] if token is None else [token] for token in self.next_tokens])
+        logits = self.runner.step(self.batch, [[] if token is None else [token] for token in self.next_tokens])
         observe(sum(self.batch.feed.widths))
         self.next_tokens = _next_tokens(self.samplers, logits[:, -1], [token is None for token in self.next_tokens])
 
@@ -190,7 +190,7 @@ class DecodeBatch:
         finished = [row for row, token in enumerate(self.next_tokens) if token is None]
         new = [row for row in finished if self.indices[row] not in self.given_out]
         if new:
-            ledgers = self.engine.ledgers(self.batch)
+            ledgers = self.runner.ledgers(self.batch)
             self.given_out |= {self.indices[row] for row in new}
             yield from ((self.indices[row], self.samplers[row].outcome(ledgers[row])) for row in new)
 
@@ -204,7 +204,7 @@ class DecodeBatch:
         samplers = [sampler for each in parts for sampler in each.samplers]
         next_tokens = [token for each in parts for token in each.next_tokens]
         return DecodeBatch(
-            parts[0].engine, batch, [indices[row] for row in order], [samplers[row] for row in order],
+            parts[0].runner, batch, [indices[row] for row in order], [samplers[row] for row in order],
             [next_tokens[row] for row in order], set().union(*(each.given_out for each in parts)),
         )  # fmt: skip
 

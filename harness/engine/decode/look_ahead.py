@@ -31,7 +31,7 @@ from harness.engine.requests import Prompting, Request
 from policies import DENSE
 
 if TYPE_CHECKING:
-    from harness.engine.engine import Engine
+    from harness.engine.model_runner import ModelRunner
 
 
 TOKENS_AT_ONCE = 64  # of a dense run that is recorded by the token: (R, H, G, 64, N) fp32 numbers exist at one time
@@ -160,9 +160,9 @@ class FutureOfParts:
         return torch.cat([F.pad(each, (0, longest - each.shape[-1])) for each in found])
 
 
-def look_ahead(engine: Engine, rows: Sequence[Request], prompting: Prompting) -> DenseFutures:
+def look_ahead(runner: ModelRunner, rows: Sequence[Request], prompting: Prompting) -> DenseFutures:
     """Read and decode every prompt of an oracle row densely, and record it; repeat others."""
-    repetitions = repeated(engine.model, rows)
+    repetitions = repeated(runner.model, rows)
     oracles = dense_runs(rows, prompting)
     if not oracles:
         return DenseFutures(repetitions=repetitions)
@@ -171,15 +171,15 @@ def look_ahead(engine: Engine, rows: Sequence[Request], prompting: Prompting) ->
     batch = Batch(
         dense,
         prompting,
-        engine.config.num_hidden_layers,
-        engine.model.device,
+        runner.config.num_hidden_layers,
+        runner.model.device,
         [chunks_ahead(row, prompting) for row in oracles],
     )
     batch.watchers = (recorder,)
     collector = NextLogits.of(len(dense))
-    engine.read_prompts(batch, collector)
-    logits = engine.read_questions(batch, collector.logits)
-    for _ in engine.decode_batch(batch, range(len(dense)), logits).run(lambda tokens: None):
+    runner.read_prompts(batch, collector)
+    logits = runner.read_questions(batch, collector.logits)
+    for _ in runner.decode_batch(batch, range(len(dense)), logits).run(lambda tokens: None):
         pass
     number = {_prompt(row, prompting): index for index, row in enumerate(oracles)}
     seen = list(zip(*recorder.lengths, strict=True))
