@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import stdtr
 
 from harness.analysis.statistics import Floats
 
@@ -68,7 +68,7 @@ def paired_p(shares: npt.ArrayLike, seed: int = 0) -> tuple[Floats, Floats]:
     student &= clusters >= FEWEST_FOR_T
     t = _student(table)
     out = []
-    for beyond, p in ((above, stats.t.sf(t, clusters - 1)), (below, stats.t.cdf(t, clusters - 1))):
+    for beyond, p in ((above, stdtr(clusters - 1, -t)), (below, stdtr(clusters - 1, t))):
         flipped = (beyond + part * equal) / count
         if (
             clusters > EXACT_UP_TO

@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import ndtri, stdtrit
 
 from harness.analysis.statistics import Floats
 
@@ -88,5 +88,5 @@ def samples_needed(
 def _reach(n: npt.ArrayLike, alpha: float, power: float) -> Floats:
     """How many standard errors a true difference must be for ``n`` samples to show it."""
     freedom = np.asarray(n, dtype=np.float64) - 1
-    critical = stats.t.isf(alpha / 2, freedom)
-    return np.asarray(critical + stats.norm.ppf(power) * np.sqrt(1 + critical**2 / (2 * freedom)))
+    critical = -stdtrit(freedom, alpha / 2)
+    return np.asarray(critical + ndtri(power) * np.sqrt(1 + critical**2 / (2 * freedom)))

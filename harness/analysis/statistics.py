@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import ndtr, ndtri, stdtrit
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -199,13 +199,13 @@ def expanded_tail(count: int, level: float = 0.95) -> float:
     Plain percentiles are too narrow for few clusters (Hesterberg 2015, "What teachers should know about the bootstrap",
     The American Statistician 69).
     """
-    return float(stats.norm.cdf(-math.sqrt(count / (count - 1)) * student_quantile(level, count - 1)))
+    return float(ndtr(-math.sqrt(count / (count - 1)) * student_quantile(level, count - 1)))
 
 
 @lru_cache(maxsize=4096)
 def student_quantile(level: float, freedom: float) -> float:
     """The two-sided quantile of Student's t: 2.26 for a level of 0.95 and 9 degrees of freedom."""
-    return float(stats.t.ppf((1 + _checked(level)) / 2, freedom))
+    return float(stdtrit(freedom, (1 + _checked(level)) / 2))
 
 
 def _adjusted_wald(mean: float, discordant: float, n: float, reach: float) -> tuple[float, float]:
@@ -237,7 +237,7 @@ def _spread(v: Floats, w: Floats, index: npt.NDArray[np.intp], count: int) -> Me
 @lru_cache(maxsize=64)
 def _normal_quantile(level: float) -> float:
     """The two-sided standard normal quantile: 1.96 for a level of 0.95."""
-    return float(stats.norm.ppf((1 + _checked(level)) / 2))
+    return float(ndtri((1 + _checked(level)) / 2))
 
 
 def _checked(level: float) -> float:

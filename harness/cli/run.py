@@ -20,7 +20,6 @@ from harness.console import say
 from harness.errors import MissingInputError, UserError
 from harness.integrations.loggers import logger_of
 from harness.report.looks import is_baseline
-from harness.report.page import write_report
 from harness.report.rows import invalid_messages
 from harness.report.summary import nothing_evicted_messages, summary_table
 from harness.report.terminal_table import show_summary
@@ -86,6 +85,8 @@ def _tasks_with_data(configs: Sequence[DictConfig]) -> list[str]:
 
 
 def _report(rows: pd.DataFrame, name: str, results_dir: Path, notes: Sequence[str]) -> None:
+    from harness.report.page import write_report  # with matplotlib: a second, for which the samples need not wait
+
     page = results_dir / "reports" / f"{name}.html"
     page.parent.mkdir(parents=True, exist_ok=True)
     summary = summary_table(rows)

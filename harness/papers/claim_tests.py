@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtr
 
 from harness.analysis.paired_tests import family_p, paired_p
 from harness.analysis.statistics import (
@@ -152,7 +152,7 @@ def _margin_p(case: ClaimCase, strata: Sequence[Stratum], spread: MeanSpread, bo
         above, below = paired_p(_shares(case, strata))
         return float(above[0]), float(below[0])
     t = spread.mean / math.sqrt(variance)
-    return float(stats.t.sf(t, spread.freedom)), float(stats.t.cdf(t, spread.freedom))
+    return float(stdtr(spread.freedom, -t)), float(stdtr(spread.freedom, t))
 
 
 def _least_variance(case: ClaimCase, own: Sequence[Stratum]) -> float:
@@ -213,6 +213,6 @@ def _by_bootstrap(
     freedom = sum(each.clusters - 1 for each in own)
     t = estimate / error
     # Where no resample lies beyond, their count is no p, only the number of resamples: Student's alone then.
-    above, below = float(stats.t.sf(t, freedom)), float(stats.t.cdf(t, freedom))
+    above, below = float(stdtr(freedom, -t)), float(stdtr(freedom, t))
     p = max(p_for, above) if beyond[0] else above, max(p_against, below) if beyond[1] else below
     return low, high, error, p
