@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.compose import checked_config, compose_config
-from harness.config.experiments import CONF, option_names
+from harness.config.experiments import CONF, with_each_file
 from harness.config.model import ModelSpec
 from harness.config.policy_config import policy_from
 from harness.engine.requests import REGIMES, Prompting, reason_against
@@ -24,9 +24,9 @@ NOT_A_PRESET = "outside"
 
 def presets() -> Iterator[Policy]:
     """Every shipped preset, built for the testbed."""
-    for name in option_names("policy"):
+    for name, composed in with_each_file("policy", compose_config).items():
         if name != NOT_A_PRESET:
-            config = checked_config(compose_config([f"policy={name}"]))
+            config = checked_config(composed)
             yield policy_from(config["policy"], ModelSpec.parse(config["model"]))
 
 

@@ -189,44 +189,75 @@ def grid_jobs(base: DictConfig, overrides: Sequence[str], scale: str, compose: C
         for point in (grid_points if "limit" in typed else limited_points)(grids, scale)
     ]
     distinct = list({repr(sorted(point.items())): point for point in chosen}.values())
-    nodes = _nodes(distinct, others, compose)
-    # Groups that every point replaces are not copied each time.
-    replaced = {group for group in CONFIG_GROUPS if all(_group_overrides(group, point) for point in distinct)}
+    by_group = [_overrides(point) for point in distinct]
+    nodes = group_nodes((own for each in by_group for own in each.values()), others, compose)
+    replaced = set.intersection(*map(set, by_group))  # groups that every point replaces are not copied each time
     plain = OmegaConf.masked_copy(base, [key for key in base if key not in ("grids", "hydra", *replaced)])
-    for point in distinct:
+    for point, own in zip(distinct, by_group, strict=True):
         config = plain.copy()
         with open_dict(config):
-            for group in CONFIG_GROUPS:
-                if own := _group_overrides(group, point):
-                    config[group] = nodes[own]
+            for group, overrides_of_it in own.items():
+                config[group] = nodes[overrides_of_it]
             for key, value in point.items():
                 if key.partition(".")[0] not in CONFIG_GROUPS:
                     config[key] = value
         yield config
 
 
-def _nodes(chosen: Sequence[Point], others: Sequence[str], compose: Compose) -> dict[tuple[str, ...], DictConfig]:
-    """The configuration of each chosen file, by the overrides that choose it.
+def group_nodes(
+    wanted: Iterable[tuple[str, ...]], others: Sequence[str], compose: Compose
+) -> dict[tuple[str, ...], DictConfig]:
+    """The configurations of groups, each by its overrides: ``("policy=sink", "++policy.protect.sinks=2")``.
 
-    Groups do not depend on each other, so one file of every group is composed at a time: most of the time of composing
-    goes into the files that are always included.
+    Chosen files come from one composition, since most of its time goes into the files that are always included: each is
+    put at a place of its own, ``chosen.n0`` and so on. What it refers to (``${seed}``) is named from the root, and the
+    same from there. Overrides that only set values (``++model.dtype=auto``) need a composition for each way to do so.
     """
-    by_group = {
-        group: list(dict.fromkeys(own for point in chosen if (own := _group_overrides(group, point))))
-        for group in CONFIG_GROUPS
-    }
+    each = list(dict.fromkeys(wanted))
+    places = {own: f"n{number}" for number, own in enumerate(each) if not own[0].startswith("++")}
+    moved = [_at_place(override, f"chosen.{place}") for own, place in places.items() for override in own]
+    files = compose([*others, *moved]).chosen if places else {}
+    below: Any = OmegaConf.load(CONF / "config.yaml")  # the values of a group that its files leave out
     nodes: dict[tuple[str, ...], DictConfig] = {}
-    for number in range(max(map(len, by_group.values()))):
-        together = {group: own[number] for group, own in by_group.items() if number < len(own)}
-        config = compose([*others, *(override for own in together.values() for override in own)])
-        nodes |= {own: config[group] for group, own in together.items()}
+    for own in each:
+        group, _, _ = _parts(own[0])
+        if own in places:
+            nodes[own] = OmegaConf.merge(below.get(group, {}), files[places[own]])
+        else:
+            nodes[own] = compose([*others, *own])[group]
     return nodes
 
 
-def _group_overrides(group: str, point: Point) -> tuple[str, ...]:
-    """The overrides of a point that choose a file of this group or set values in it; empty where it chooses none."""
-    own = [f"{key}={value}" for key, value in point.items() if key.partition(".")[0] == group]
-    return tuple(each if each.startswith(f"{group}=") else f"++{each}" for each in own)
+def with_each_file(group: str, compose: Compose) -> dict[str, DictConfig]:
+    """The configuration with each file of a group, by name: what ``<group>=<name>`` gives."""
+    base, names = compose([]), option_names(group)
+    others = OmegaConf.masked_copy(base, [key for key in base if key != group])
+    nodes = group_nodes([(f"{group}={name}",) for name in names], [], compose)
+    return {name: OmegaConf.merge(others, {group: nodes[f"{group}={name}",]}) for name in names}
+
+
+def _at_place(override: str, place: str) -> str:
+    """An override of a group, or of a setting within it, for a file of that group at another place."""
+    group, setting, value = _parts(override)
+    return f"++{place}.{setting}={value}" if setting else f"+{group}@{place}={value}"
+
+
+def _parts(override: str) -> tuple[str, str, str]:
+    """Group, setting (empty where a file is chosen) and value."""
+    name, _, value = override.partition("=")
+    group, _, setting = name.lstrip("+").partition(".")
+    return group, setting, value
+
+
+def _overrides(point: Point) -> dict[str, tuple[str, ...]]:
+    """By group, the overrides of a point that choose a file of it, which come first, and set values in it."""
+    found: dict[str, tuple[str, ...]] = {}
+    for group in CONFIG_GROUPS:
+        choice = [f"{group}={point[group]}"] if group in point else []
+        values = [f"++{key}={value}" for key, value in point.items() if key.startswith(f"{group}.")]
+        if own := (*choice, *values):
+            found[group] = own
+    return found
 
 
 def _crossed(grid: Mapping[str, Any]) -> Iterator[Point]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from composed import composed
+from composed import each_of
 from omegaconf import OmegaConf
 
 from harness.config.experiments import option_names
@@ -29,7 +29,7 @@ FOR_ONE_MODEL = (
 @cache
 def policy(name: str) -> Policy:
     """The policy that ``policy=<name>`` gives."""
-    config = OmegaConf.to_container(composed(f"policy={name}"), resolve=True)
+    config = OmegaConf.to_container(each_of("policy")[name], resolve=True)
     return policy_from(config["policy"], ModelSpec.parse(config["model"]))
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 
 import pytest
-from composed import composed
+from composed import composed, each_of, without
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 import tasks
 from harness.config.budget import Budget
 from harness.config.cell import Cell
-from harness.config.experiments import CONF, option_names
+from harness.config.experiments import CONF, CONFIG_GROUPS, group_nodes, option_names
 from harness.config.model import ModelSpec
 from harness.config.policy_config import policy_from
 
@@ -22,7 +23,7 @@ PRESETS = [name for name in option_names("policy") if name != "outside"]  # `out
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_policy_builds_under_its_name(name):
-    config = OmegaConf.to_container(composed(f"policy={name}"), resolve=True)
+    config = OmegaConf.to_container(each_of("policy")[name], resolve=True)
     policy = policy_from(config["policy"], ModelSpec.parse(config["model"]))
     assert policy.name in (name, f"{name}/keydiff")
 
@@ -32,7 +33,7 @@ def test_the_smoke_experiment_runs_every_preset_once():
     base = OmegaConf.to_container(composed(), resolve=True)
 
     def parts(name):
-        config = OmegaConf.to_container(composed(f"policy={name}"), resolve=True)["policy"]
+        config = OmegaConf.to_container(each_of("policy")[name], resolve=True)["policy"]
         return replace(policy_from(config, ModelSpec.parse(base["model"])), name="")
 
     # The others need a model of their own: more layers, more KV heads.
@@ -47,20 +48,20 @@ def test_the_smoke_experiments_budget_is_enough_for_what_every_preset_protects()
     budget = Budget.parse(smoke.budget).slots_for(smoke.task.lengths[0], 0, ())
     assert budget == 84
     for name in smoke.hydra.sweeper.params.policy.split(","):
-        config = OmegaConf.to_container(composed(f"policy={name}"), resolve=True)
+        config = OmegaConf.to_container(each_of("policy")[name], resolve=True)
         policy_from(config["policy"], ModelSpec.parse(config["model"])).check_budget(budget)
 
 
 @pytest.mark.parametrize("name", option_names("task"))
 def test_every_task_builds_under_its_name(name):
-    config = OmegaConf.to_container(composed(f"task={name}"), resolve=True)["task"]
+    config = OmegaConf.to_container(each_of("task")[name], resolve=True)["task"]
     # A folder of presets is named after its task; the tasks of the mini suite are named after their files.
     assert tasks.build(**config).name in (name, name.partition("/")[0].removesuffix("_e"))
 
 
 @pytest.mark.parametrize("name", option_names("model"))
 def test_every_model_has_a_name_and_a_place(name):
-    config = composed(f"model={name}").model
+    config = each_of("model")[name].model
     assert (config.name, bool(config.path)) == ((None, False) if name == "hf" else (name, True))
 
 
@@ -75,17 +76,28 @@ def test_every_experiment_opens_with_what_it_replicates_and_every_job_of_it_is_a
     assert "not measured" not in text
     for cost in re.findall(r"^# Cost: .*", text, re.MULTILINE):
         assert re.search(r"\d", cost), "a cost is a number that was measured"
-    config = composed(f"+exp={name}", "data=fixture", with_hydra=True)
-    params = config.hydra.sweeper.params or {}
+    for config in jobs_of(name):
+        Cell.parse(OmegaConf.to_container(config, resolve=True))
+
+
+def jobs_of(name):
+    """The jobs of an experiment with data=fixture: one, or the product of what its file sweeps over."""
+    typed = [f"+exp={name}", "data=fixture"]
+    swept = composed(*typed, with_hydra=True).hydra.sweeper.params or {}
     parser = OverridesParser.create()
-    jobs: list[list[str]] = [[]]
-    for key, values in params.items():
-        override = parser.parse_override(f"{key}={values}")
-        jobs = [[*job, f"{key}={value}"] for job in jobs for value in override.sweep_string_iterator()]
-    for job in jobs:
-        chosen = composed(f"+exp={name}", "data=fixture", *job) if job else config
-        settings = OmegaConf.masked_copy(chosen, [key for key in chosen if key != "hydra"])
-        Cell.parse(OmegaConf.to_container(settings, resolve=True))
+    axes = [
+        [f"{key}={value}" for value in parser.parse_override(f"{key}={values}").sweep_string_iterator()]
+        for key, values in swept.items()
+    ]
+    groups, others = (
+        [axis for axis in axes if (axis[0].partition("=")[0] in CONFIG_GROUPS) == own] for own in (True, False)
+    )
+    nodes = group_nodes([(choice,) for axis in groups for choice in axis], typed, lambda each: composed(*each))
+    for values in itertools.product(*others):
+        base = composed(*typed, *values, with_hydra=True)
+        for chosen in itertools.product(*groups):
+            own = {choice.partition("=")[0]: nodes[choice,] for choice in chosen}
+            yield OmegaConf.merge(without(base, "hydra", *own), own)
 
 
 def test_the_quick_start_covers_six_policies_two_budgets_and_dense():

@@ -7,7 +7,7 @@ from functools import cache
 from typing import get_args
 
 import pytest
-from composed import composed
+from composed import composed, without
 from omegaconf import OmegaConf
 
 from harness.config import experiments
@@ -204,9 +204,27 @@ def test_at_full_scale_models_policies_tasks_and_budgets_are_files_and_numbers_t
     for point in points:
         for group in options:
             assert point[group] in options[group]
-    tasks = {point["task"] for point in points}
-    for task in tasks:
-        Cell.parse(OmegaConf.to_container(composed(f"task={task}", "data=fixture", "policy=dense"), resolve=True))
+    base = composed("data=fixture", "policy=dense")
+    chosen = [(f"task={task}",) for task in {point["task"] for point in points}]
+    for node in experiments.group_nodes(chosen, [], lambda each: composed(*each)).values():
+        Cell.parse(OmegaConf.to_container(OmegaConf.merge(without(base, "task"), {"task": node}), resolve=True))
+
+
+def test_files_of_groups_that_are_composed_together_are_those_composed_alone():
+    wanted = {
+        ("policy=sink", "++policy.protect.sinks=2"): "policy",
+        ("policy=caote_snapkv",): "policy",  # made of another file
+        ("policy=qfilters",): "policy",  # names the model
+        ("task=ruler/niah_multikey_1_1k", "++task.repeats=2"): "task",  # names the seed
+        ("model=smollm2-135m", "++model.dtype=float32"): "model",
+        ("++model.dtype=auto",): "model",
+    }
+    nodes = experiments.group_nodes(wanted, ["seed=3"], lambda each: composed(*each))
+    base = composed("seed=3")
+    for own, group in wanted.items():
+        together = OmegaConf.merge(without(base, group), {group: nodes[own]})
+        alone = composed("seed=3", *own)
+        assert OmegaConf.to_container(together, resolve=True) == OmegaConf.to_container(alone, resolve=True), own
 
 
 def test_sets_do_not_hide_options():

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import yaml
-from composed import composed
+from composed import each_of
 from omegaconf import OmegaConf
 
 from harness.config.experiments import option_names
@@ -21,7 +21,7 @@ def label_of(option):
     """The label of a file of conf/task; that of an lm-eval task is the file's, since its data may be elsewhere."""
     if option.startswith("lm_eval"):
         return option
-    settings = OmegaConf.to_container(composed(f"task={option}"), resolve=True)["task"]
+    settings = OmegaConf.to_container(each_of("task")[option], resolve=True)["task"]
     return build(settings.pop("name"), **settings).label
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from composed import composed
+from composed import each_of
 from omegaconf import OmegaConf
 
 from scripts.testbed.ingredients import INGREDIENTS
@@ -24,7 +24,7 @@ GRAIN = {"longbench_mini/passage_retrieval": 130, "longbench_mini/few_shot": 40,
 
 def as_configured(preset):
     """The settings of a file of conf/task, its defaults written out."""
-    return OmegaConf.to_container(composed(f"task={preset}"), resolve=True)["task"]
+    return OmegaConf.to_container(each_of("task")[preset], resolve=True)["task"]
 
 
 @pytest.fixture(scope="module", params=NAMES)
