@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 import tasks
 from harness.config.budget import Budget
 from harness.config.compose import checked_config, compose_config
-from harness.config.experiments import CONF, grid_points
+from harness.config.experiments import CONF, Grids, grid_points
 from harness.errors import UserError
 from harness.papers.published import Scale, model_of
 
@@ -45,13 +45,19 @@ def experiment_name(item: str) -> str:
 @cache
 def figure_cells(paper: str, item: str, scale: Scale) -> FigureCells:
     """The cells of ``conf/exp/<paper>/<item>.yaml``; none where the file has no grid at this scale."""
-    grids: Any = OmegaConf.to_container(OmegaConf.load(CONF / "exp" / paper / f"{experiment_name(item)}.yaml"))
     try:
-        found = grid_points(grids["grids"], scale)
+        found = grid_points(_grids(paper, item), scale)
     except UserError:
         found = []
     models = dict.fromkeys(str(point.get("model", model_of(scale) or "testbed")) for point in found)
     return FigureCells(scale, tuple(models), tuple(_point_key(point) for point in found))
+
+
+@cache
+def _grids(paper: str, item: str) -> Grids:
+    written: Any = OmegaConf.to_container(OmegaConf.load(CONF / "exp" / paper / f"{experiment_name(item)}.yaml"))
+    grids: Grids = written["grids"]
+    return grids
 
 
 def _point_key(point: Mapping[str, Any]) -> tuple[Any, ...]:
