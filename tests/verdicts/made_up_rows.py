@@ -1,4 +1,4 @@
-"""Sample rows with scores that a test chooses: what a claim is tested against."""
+"""A claim, and sample rows with scores that a test chooses, which it is tested on."""
 
 from __future__ import annotations
 
@@ -9,9 +9,28 @@ import numpy as np
 import pandas as pd
 
 from harness.papers.cell_index import CellIndex
-from harness.papers.claim_ledger import Claim
+from harness.papers.claim_ledger import Claim, Comparison, MethodSpec
 from harness.papers.claim_verdicts import Verdict, verdicts
 from harness.papers.published import Scale
+
+LADDER = ("2048", "4096", "6144", "8192")
+
+
+def claim_of(kind: str = "above", **fields) -> Claim:
+    """KeyDiff against SnapKV on Qasper at 2048, unless fields say otherwise."""
+    given = {
+        "left": (MethodSpec("keydiff"),),
+        "right": (MethodSpec("snapkv"),),
+        "task": ("qasper",),
+        "budgets": ("2048",),
+        "prompt": "blocked",
+        "block_size": 128,
+        "ladder": LADDER,
+        **fields,
+    }
+    paper = given.pop("paper", "keydiff")
+    asked = Comparison(kind, **given)
+    return Claim("KD-00", paper, "A claim.", "ordering", ("llama-3.2-3b-instruct",), (), "", "", asked)
 
 
 def rows_of(
@@ -65,3 +84,15 @@ def noisy(rng: np.random.Generator, difficulty: np.ndarray, shift: float, spread
 def verdict(claim: Claim, rows: pd.DataFrame, scale: Scale) -> Verdict:
     """The verdict on one claim alone, without a correction for other claims."""
     return verdicts([claim], CellIndex(rows), scale)[0]
+
+
+def scores(shifts: dict[tuple[str, str], float], n: int = 60, seed: int = 0) -> dict[tuple[str, str], np.ndarray]:
+    """Scores of cells, by policy and budget, with these shifts."""
+    rng = np.random.default_rng(seed)
+    difficulty = rng.uniform(0.2, 0.6, n)
+    return {cell: noisy(rng, difficulty, shift) for cell, shift in shifts.items()}
+
+
+def two(left: float, right: float, **more) -> pd.DataFrame:
+    """KeyDiff and SnapKV at 2048 with these shifts."""
+    return rows_of(scores({("keydiff", "2048"): left, ("snapkv/keydiff", "2048"): right}), **more)
