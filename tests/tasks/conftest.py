@@ -65,8 +65,9 @@ def tokenizer(request, testbed, words):
 
 
 @pytest.fixture
-def command(capsys):
-    """Runs the command; returns exit code, what it printed and what it complained about."""
+def command(capsys, monkeypatch, tmp_path):
+    """Runs the command in an empty folder; returns exit code, what it printed and what it complained about."""
+    monkeypatch.chdir(tmp_path)
 
     def run(*words):
         with pytest.raises(SystemExit) as end:

@@ -13,9 +13,8 @@ NAME = "xsum/test"
 
 
 @pytest.fixture
-def file(tmp_path, monkeypatch) -> Path:
+def file(tmp_path) -> Path:
     """Three rows of XSum's test split under a name of the user's own."""
-    monkeypatch.chdir(tmp_path)
     first = dict(table(NAME, "fixture").rows[0])
     rows = [{**first, "document": f"{first['document']} {number}"} for number in range(3)]
     made = tmp_path / "first_three.jsonl"
