@@ -22,7 +22,7 @@ from harness.integrations.loggers import logger_of
 from harness.report.looks import is_baseline
 from harness.report.rows import invalid_messages
 from harness.report.summary import nothing_evicted_messages, summary_table
-from harness.report.terminal_table import show_summary
+from harness.report.summary_tables import show_summary
 from harness.runner.plan import RunResult
 from harness.runner.sweep import run_sweep
 

@@ -26,10 +26,10 @@ from harness.report.labels import (
     policy_labels,
 )
 from harness.report.looks import Look, contrast, looks
-from harness.report.page_grids import samples_text
 from harness.report.quality_plot import quality_figure, swatch
 from harness.report.rows import CONTEXT, checked_rows, valid_rows
 from harness.report.summary import summarise
+from harness.report.summary_tables import samples_text
 from harness.report.svg import colour_rules
 
 # Groups: cells share a run where their scores may be compared, so one model, task and prompt regime.

@@ -12,13 +12,13 @@ from markupsafe import Markup
 from harness.report.findings import MOST, findings
 from harness.report.heatmap import colour_stops, heatmap_grids
 from harness.report.labels import budget_title, ordered_policies, policy_labels, shown_context
-from harness.report.ledger_table import ledger_lines
+from harness.report.ledger_table import ledger_columns, ledger_grids, ledger_lines
 from harness.report.looks import Look, is_baseline, looks
-from harness.report.page_grids import SummaryGrid, ledger_columns, ledger_grids, summary_grids
 from harness.report.quality_plot import quality_figure, swatch
 from harness.report.rows import checked_rows, invalid_rows, valid_rows
 from harness.report.run_facts import cell_table, examples, headline, invalid_table, sources, task_notes
 from harness.report.summary import averages, summarise
+from harness.report.summary_tables import SummaryGrid, summary_grids
 from harness.report.svg import colour_rules
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from harness.report.labels import NLL, metric_title
-from harness.report.page_grids import LEDGER_COLUMNS
+from harness.report.ledger_table import LEDGER_COLUMNS
 from harness.report.rows import PROVENANCE
 from harness.report.run_facts import readable
 from harness.report.summary import difference_text, interval_text, value_text

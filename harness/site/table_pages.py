@@ -14,9 +14,8 @@ from harness.papers.claim_ledger import claims as claims_of
 from harness.papers.claim_verdicts import Outcome, Verdict, verdicts
 from harness.papers.published import PAPERS, Scale, model_of, scales_with_rows
 from harness.report.labels import NLL, context_title, metric_title, ordered_budgets, ordered_policies
-from harness.report.ledger_table import bytes_text
+from harness.report.ledger_table import READ_AGAIN, bytes_text, requested_text
 from harness.report.looks import BASELINES
-from harness.report.page_grids import READ_AGAIN, requested_text
 from harness.report.rows import CONTEXT
 from harness.report.summary import difference_text, interval_text, value_text, verdict
 from harness.site.contents import SiteContents, regime_text

@@ -13,7 +13,7 @@ from tiny import prompt, tiny_model
 from transformers import AttentionInterface
 from transformers.models.llama.modeling_llama import repeat_kv
 
-from harness.engine import engine
+from harness.engine import model_runner
 from harness.engine.batch import batch
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request
@@ -44,7 +44,7 @@ def test_logits_are_those_of_a_model_that_loses_exactly_the_evicted_tokens(name,
             super().finish()
             survivors.append([layer.positions[0].clone() for layer in self.cache.layers])
 
-    monkeypatch.setattr(engine, "Batch", Watched)
+    monkeypatch.setattr(model_runner, "Batch", Watched)
     model, tokens = tiny_model("llama"), prompt(LENGTH)
     (outcome,) = Engine(model).perplexity([Request(tokens, policy(name), BUDGET)], Prompting("blocked", BLOCK))
 

@@ -9,7 +9,7 @@ import torch
 from presets import evicting_in, policy
 from tiny import prompt, stored_bytes, tiny_model
 
-from harness.engine import engine as engine_run
+from harness.engine import model_runner
 from harness.engine.batch import batch
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request
@@ -42,7 +42,7 @@ def caches(monkeypatch):
             for layer in self.cache.layers:
                 self.most = max(self.most, int((layer.positions >= 0).sum(-1).max()))
 
-    monkeypatch.setattr(engine_run, "Batch", Watched)
+    monkeypatch.setattr(model_runner, "Batch", Watched)
     return seen
 
 

@@ -41,7 +41,7 @@ def test_replayed_passes_give_the_tokens_and_ledgers_of_computed_ones(name):
     plain, replaying, _ = engines()
     rows = rows_of(name)
     assert replaying.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
-    assert name not in REPLAYED or replaying.graphs.replayed > NEW  # of blocks, and of the text after them
+    assert name not in REPLAYED or replaying.runner.graphs.replayed > NEW  # of blocks, and of the text after them
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
@@ -49,7 +49,7 @@ def test_on_every_architecture(kind):
     plain, replaying, messages = engines(tiny_model(kind))
     rows = rows_of("keydiff", "h2o", "caote_snapkv")
     assert replaying.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
-    assert replaying.graphs.replayed > NEW
+    assert replaying.runner.graphs.replayed > NEW
     assert not messages
 
 
@@ -59,7 +59,7 @@ def test_likelihoods_of_every_token_are_those_of_computed_passes():
     for computed, replayed in zip(plain.perplexity(rows, BLOCKS), replaying.perplexity(rows, BLOCKS), strict=True):
         assert replayed.ledger == computed.ledger
         assert replayed.nll == pytest.approx(computed.nll, abs=1e-5)  # a product may round by where its tensors lie
-    assert replaying.graphs.replayed
+    assert replaying.runner.graphs.replayed
 
 
 def test_rows_that_end_early_leave_the_others_as_they_are():
@@ -68,14 +68,14 @@ def test_rows_that_end_early_leave_the_others_as_they_are():
         replace(row, max_new_tokens=new) for row, new in zip(rows_of("keydiff", "sink"), (4, 20, 9, 14), strict=True)
     ]
     assert replaying.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
-    assert replaying.graphs.replayed > 10
+    assert replaying.runner.graphs.replayed > 10
 
 
 def test_dense_rows_grow_and_are_never_replayed():
     plain, replaying, messages = engines()
     rows = rows_of("dense")
     assert replaying.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
-    assert not replaying.graphs.replayed
+    assert not replaying.runner.graphs.replayed
     assert not messages
 
 
@@ -100,7 +100,7 @@ def test_a_policy_that_needs_the_host_is_computed_and_one_sentence_says_so(score
     plain, replaying, messages = engines()
     rows = [replace(row, policy=replace(row.policy, scorer=scorer)) for row in rows_of("window")]
     assert replaying.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
-    assert not replaying.graphs.replayed
+    assert not replaying.runner.graphs.replayed
     assert len(messages) == 1
     assert why in messages[0]
     assert "results are the same" in messages[0]
@@ -124,7 +124,7 @@ def test_cuda_graphs_give_the_tokens_and_ledgers_of_computed_passes(name):
     plain, replaying, messages = engines(tiny_model("llama").cuda(), on_gpu())
     rows = rows_of(name)
     assert replaying.generate(rows, BLOCKS) == plain.generate(rows, BLOCKS)
-    assert replaying.graphs.replayed
+    assert replaying.runner.graphs.replayed
     assert not messages
 
 
@@ -133,9 +133,9 @@ def test_cuda_graphs_give_the_tokens_and_ledgers_of_computed_passes(name):
 def test_graphs_are_recorded_again_after_all_batches_are_gone():
     _, replaying, messages = engines(tiny_model("llama").cuda(), on_gpu())
     for _ in range(3):
-        before = replaying.graphs.replayed
+        before = replaying.runner.graphs.replayed
         replaying.generate(rows_of("keydiff"), BLOCKS)
-        assert replaying.graphs.replayed > before
+        assert replaying.runner.graphs.replayed > before
     assert not messages
 
 

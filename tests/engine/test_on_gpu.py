@@ -72,5 +72,5 @@ def test_recorded_and_compiled_passes_give_the_likelihoods_of_a_processor():
     ):
         assert there.ledger == here.ledger
         assert there.nll == pytest.approx(here.nll, abs=1e-4)  # fused operations round otherwise; nll is around 5
-    assert fast.graphs.replayed
+    assert fast.runner.graphs.replayed
     assert not messages

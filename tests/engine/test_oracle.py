@@ -7,7 +7,7 @@ import torch
 from presets import policy
 from tiny import generated_by_transformers, prompt, tiny_model
 
-from harness.engine import engine as engine_run
+from harness.engine import model_runner
 from harness.engine.batch import batch
 from harness.engine.batch.evict import slots_enabled
 from harness.engine.decode import look_ahead
@@ -37,7 +37,7 @@ def test_at_its_first_eviction_it_keeps_what_later_queries_of_the_dense_run_atte
             if self.rows[0].policy.hindsight:
                 held.append([layer.positions[0].clone() for layer in self.cache.layers])
 
-    monkeypatch.setattr(engine_run, "Batch", Watched)
+    monkeypatch.setattr(model_runner, "Batch", Watched)
     model, tokens = tiny_model("llama"), prompt(LENGTH)
     Engine(model).generate([Request(tokens, policy("oracle"), BUDGET, NEW)], feed)
     # The last generated token is never fed, so it attends to nothing.

@@ -6,7 +6,7 @@ import pytest
 from presets import policy
 from tiny import prompt, stored_bytes, tiny_model
 
-from harness.engine import engine
+from harness.engine import model_runner
 from harness.engine.batch import batch
 from harness.engine.engine import Engine
 from harness.engine.requests import Prompting, Request
@@ -28,7 +28,7 @@ def test_stored_bytes_are_those_of_the_slots_kept(name, monkeypatch):
             assert stored == stored_bytes(self.cache)
             sizes.append(stored)
 
-    monkeypatch.setattr(engine, "Batch", Watched)
+    monkeypatch.setattr(model_runner, "Batch", Watched)
     (outcome,) = Engine(tiny_model("llama")).generate(
         [Request(prompt(LENGTH), policy(name), BUDGET, NEW)], Prompting("one_shot")
     )

@@ -16,6 +16,7 @@ from harness.engine.decode import decode_batch
 from harness.engine.decode.decode_batch import join
 from harness.engine.decode.logits import NextLogits
 from harness.engine.engine import Engine, Observer
+from harness.engine.model_runner import ModelRunner
 from harness.engine.requests import Prompting, Request, RequestOutput
 from policies import DENSE
 
@@ -135,9 +136,11 @@ def test_rows_that_wait_until_the_end_evict_until_the_end(model, name):
 def passes(model, monkeypatch, rows, waves):
     """Rows in each decode pass, the waiting ones included."""
     widths = []
-    step = Engine.step
+    step = ModelRunner.step
     with monkeypatch.context() as patch:
-        patch.setattr(Engine, "step", lambda self, batch, rows: widths.append(len(rows)) or step(self, batch, rows))
+        patch.setattr(
+            ModelRunner, "step", lambda self, batch, rows: widths.append(len(rows)) or step(self, batch, rows)
+        )
         Engine(model).generate(rows, BLOCKED, waves=waves)
     return widths
 

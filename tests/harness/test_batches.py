@@ -16,6 +16,7 @@ from harness.engine.batch.evict import slots_enabled
 from harness.engine.decode import decode_batch
 from harness.engine.decode.logits import NextLogits
 from harness.engine.engine import Engine
+from harness.engine.model_runner import ModelRunner
 from harness.engine.requests import Prompting, Request
 from harness.errors import UserError
 from harness.runner import memory as planned_memory
@@ -243,7 +244,7 @@ def test_what_has_ended_is_stored_though_its_batch_goes_on_and_a_stop_loses_only
 ):
     both, limits = cells("task.repeats=5", "task.max_new_tokens=12"), RunSettings(batch_rows=4)  # in five waves
     whole = worker.run(both, tmp_path / "whole", "cpu", Prompts(), Progress(shown=False), limits)
-    store, step = Store(tmp_path / "stopped" / "runs"), Engine.step
+    store, step = Store(tmp_path / "stopped" / "runs"), ModelRunner.step
 
     def stored() -> int:
         return sum(len(store.finished(cell.id)) for cell in both)
@@ -253,11 +254,11 @@ def test_what_has_ended_is_stored_though_its_batch_goes_on_and_a_stop_loses_only
             raise KeyboardInterrupt
         return step(*call)
 
-    monkeypatch.setattr(Engine, "step", stop_after_the_first)
+    monkeypatch.setattr(ModelRunner, "step", stop_after_the_first)
     with pytest.raises(KeyboardInterrupt):
         worker.run(both, tmp_path / "stopped", "cpu", Prompts(), Progress(shown=False), limits)
     assert 0 < stored() < 10
-    monkeypatch.setattr(Engine, "step", step)
+    monkeypatch.setattr(ModelRunner, "step", step)
     resumed = worker.run(both, tmp_path / "stopped", "cpu", Prompts(), Progress(shown=False), limits)
     assert_same_rows(whole, resumed)
 

@@ -12,7 +12,8 @@ from harness.cli.run import sweep
 from harness.config.model import ModelSpec
 from harness.config.model_files import BUNDLED
 from harness.engine.batch.evict import slots_enabled
-from harness.engine.engine import Engine
+from harness.engine.decode.look_ahead import look_ahead
+from harness.engine.model_runner import ModelRunner
 from harness.engine.requests import Prompting, RepeatPrompt, Request
 from harness.errors import UserError
 from harness.runner.estimate import Pace, WorkEstimate, estimate_work, parameters, published_lengths, work_ahead
@@ -67,7 +68,7 @@ def test_what_is_fed_ahead_of_a_policy_is_counted_once_for_all_its_budgets(name,
     model, fed = ModelSpec("testbed", "bundled/testbed").load("cpu"), []
     model.get_input_embeddings().register_forward_hook(lambda _, inputs, __: fed.append(inputs[0].numel()))
     with slots_enabled(model):
-        Engine(model).look_ahead(rows, prompting)
+        look_ahead(ModelRunner(model), rows, prompting)
 
     ahead = work_ahead(rows, prompting)
     # A plan counts the last token that is generated, which is not fed.

@@ -15,8 +15,8 @@ from rich.console import Console
 from harness import console
 from harness.config.cell import Cell
 from harness.engine.engine import Engine
-from harness.report import terminal_table
-from harness.report.terminal_table import DROPPED, fitting_columns, show_summary
+from harness.report import summary_tables
+from harness.report.summary_tables import DROPPED, fitting_columns, show_summary
 from harness.runner import progress as terminal
 from harness.runner import worker
 from harness.runner.progress import Progress
@@ -37,7 +37,7 @@ def screen(monkeypatch):
     def of(width: int, interactive: bool) -> io.StringIO:
         written = io.StringIO()
         fake = Console(file=written, width=width, force_terminal=interactive, _environ={})
-        for module in (console, terminal, terminal_table):
+        for module in (console, terminal, summary_tables):
             monkeypatch.setattr(module, "console", fake)
         return written
 

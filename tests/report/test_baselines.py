@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from harness.report import terminal_table
+from harness.report import summary_tables
 from harness.report.labels import ordered_policies
 from harness.report.looks import HUES, is_baseline, look_of, looks
 from harness.report.page import render
@@ -87,8 +87,8 @@ def test_a_page_of_references_alone(make: Make) -> None:
 
 def test_the_terminal_names_them_in_full(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = Console(file=io.StringIO(), width=80)
-    monkeypatch.setattr(terminal_table, "console", shown)
-    terminal_table.show_summary(summary_table(make(COMPARED, ["64"], ["niah"])))
+    monkeypatch.setattr(summary_tables, "console", shown)
+    summary_tables.show_summary(summary_table(make(COMPARED, ["64"], ["niah"])))
     text = shown.file.getvalue()  # type: ignore[attr-defined]
     places = [text.index(f"│ {label} ") for label in ("dense", *IN_ORDER)]
     assert places == sorted(places)
@@ -97,10 +97,10 @@ def test_the_terminal_names_them_in_full(make: Make, monkeypatch: pytest.MonkeyP
 def test_the_terminal_has_a_table_for_each_model(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Perplexities of two models in one table would be compared."""
     shown = Console(file=io.StringIO(), width=100)
-    monkeypatch.setattr(terminal_table, "console", shown)
+    monkeypatch.setattr(summary_tables, "console", shown)
     both = [make(["sink"], ["64"], ["niah"], context={"model": name}) for name in ("small", "large")]
     rows = pd.concat([each.assign(cell_id=each["model"] + each["cell_id"]) for each in both], ignore_index=True)
-    terminal_table.show_summary(summary_table(rows))
+    summary_tables.show_summary(summary_table(rows))
     text = shown.file.getvalue()  # type: ignore[attr-defined]
     for name in ("small", "large"):
         assert f"niah on {name}: exact_match" in text

@@ -1,17 +1,67 @@
-"""The summary and the ledger as a page shows them: policies down, budgets across, every number as text."""
+"""The summary as tables, policies down and every number as text: in the terminal, and as a page shows it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
+from rich.markup import escape
+from rich.table import Table
 
+from harness.console import console
 from harness.report.labels import NLL, budget_unit, context_title, metric_title, ordered_budgets, ordered_policies
-from harness.report.ledger_table import bytes_text, struck_places
-from harness.report.looks import is_baseline
-from harness.report.rows import CONTEXT
+from harness.report.ledger_table import struck_places
 from harness.report.summary import PANEL, Line, difference_text, interval_text, value_text, verdict
+
+DROPPED = ("peak", "slots kept", "against dense")  # columns of the result table, in the order in which they go
+
+
+def show_summary(summary: pd.DataFrame) -> None:
+    """One table for each model, task, metric and regime, a line per cell, means with 95 % intervals; baselines dim.
+
+    A narrow console gets fewer columns: they go in the order of `DROPPED`, until the rest fits or none is left to drop.
+    """
+    several = summary["model"].nunique() > 1
+    for panel, lines in summary.groupby(["model", "task", "metric", "prompt"], sort=False):
+        model, task, metric, prompt = map(str, panel)
+        shown = "perplexity" if metric == "nll" else metric
+        columns = fitting_columns(_columns(lines, shown), console.width)
+        table = Table(
+            title=f"{task}{f' on {model}' if several else ''}: {shown}, prompt {prompt}, 95 % intervals",
+            title_justify="left",
+        )
+        for number, heading in enumerate(columns):
+            table.add_column(heading, justify="left" if number < 2 else "right", no_wrap=number > 0, overflow="fold")
+        dim = lines["dense"].astype(bool) | lines["reference"].astype(bool)
+        last_of_budget = ~lines["budget"].duplicated(keep="last")
+        for texts, is_dim, last in zip(zip(*columns.values(), strict=True), dim, last_of_budget, strict=True):
+            table.add_row(*map(escape, texts), style="dim" if is_dim else "", end_section=bool(last))
+        console.print(table)
+
+
+def fitting_columns(columns: Mapping[str, list[str]], width: int) -> dict[str, list[str]]:
+    """Headings and texts without the first of `DROPPED`, as many as must go for a table of ``width`` characters."""
+    kept = dict(columns)
+    for name in DROPPED:
+        if 1 + sum(3 + max(map(len, [heading, *texts])) for heading, texts in kept.items()) <= width:
+            break
+        kept.pop(name)
+    return kept
+
+
+def _columns(lines: pd.DataFrame, shown: str) -> dict[str, list[str]]:
+    records = lines.to_dict("records")
+    return {
+        "policy": [str(line["label"]) for line in records],
+        "budget": [str(line["budget"]) for line in records],
+        shown: [value_text(line) for line in records],
+        "interval": [interval_text(line) for line in records],
+        "against dense": [difference_text(line) for line in records],
+        "samples": [str(line["n"]) for line in records],
+        "slots kept": [f"{line['slots_kept_max']:.0f}" for line in records],
+        "peak": [f"{line['slots_peak']:.0f}" for line in records],
+    }
 
 
 @dataclass(frozen=True)
@@ -108,74 +158,3 @@ def samples_text(panel: pd.DataFrame) -> str:
 def _range_text(numbers: pd.Series) -> str:
     low, high = int(numbers.min()), int(numbers.max())
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-@dataclass(frozen=True)
-class LedgerColumn:
-    """A column of the ledger: what a line of `ledger_lines` says in it."""
-
-    title: str
-    unit: str
-    text: Callable[[Line], str]
-
-
-def requested_text(line: Line) -> str:
-    """``128``, ``120 to 128`` where samples differ, ``all`` for dense."""
-    low, high = line["requested_min"], line["requested_max"]
-    return "all" if line["dense"] else f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-READ_AGAIN = LedgerColumn("read again", "tokens, mean", lambda line: f"{line['reread']:,.0f}")
-LEDGER_COLUMNS = (
-    LedgerColumn("samples", "", lambda line: f"{line['samples']:,}"),
-    LedgerColumn("requested", "slots", requested_text),
-    LedgerColumn("kept", "slots, largest", lambda line: f"{line['kept_max']:,}"),
-    LedgerColumn("peak", "slots, largest", lambda line: f"{line['peak']:,}"),
-    LedgerColumn("K and V", "bytes", lambda line: bytes_text(line["kv_bytes"])),
-    LedgerColumn("policy state", "bytes", lambda line: bytes_text(line["state_bytes"])),
-    READ_AGAIN,
-    LedgerColumn("evicted", "tokens, mean", lambda line: f"{line['evicted']:,.1f}"),
-    LedgerColumn("coverage", "% of prompt, mean", lambda line: f"{100 * line['coverage']:.1f}"),
-    LedgerColumn("invalid", "rows", lambda line: f"{line['invalid_rows']:,}"),
-)
-
-
-def ledger_columns(ledger: pd.DataFrame) -> list[LedgerColumn]:
-    """The columns that say something of these cells: beside the oracle hardly any policy reads tokens again."""
-    again = (ledger["reread"] > 0) & ~ledger["policy"].map(is_baseline)
-    return [column for column in LEDGER_COLUMNS if column is not READ_AGAIN or again.any()]
-
-
-@dataclass(frozen=True)
-class LedgerLine:
-    """One cell of the ledger as text, the budget and then in the order of its columns."""
-
-    cells: list[str]
-    invalid: bool
-
-
-@dataclass(frozen=True)
-class LedgerGrid:
-    """The ledger of one task in one context, policy by policy."""
-
-    context: str
-    task: str
-    policies: list[tuple[str, list[LedgerLine]]]
-
-
-def ledger_grids(ledger: pd.DataFrame, shown: tuple[str, ...]) -> Iterator[LedgerGrid]:
-    """The ledger, one table per task and context."""
-    columns = ledger_columns(ledger)
-    for key, part in ledger.groupby([*CONTEXT, "task"], sort=False):
-        yield LedgerGrid(
-            context=context_title(dict(zip(CONTEXT, key, strict=False)), shown),
-            task=str(key[-1]),
-            policies=[
-                (str(label), [_ledger_line(line, columns) for line in cells.to_dict("records")])
-                for label, cells in part.groupby("label", sort=False)
-            ],
-        )
-
-
-def _ledger_line(line: Line, columns: Sequence[LedgerColumn]) -> LedgerLine:
-    return LedgerLine([line["budget"], *(column.text(line) for column in columns)], line["invalid_rows"] > 0)
