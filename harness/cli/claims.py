@@ -24,6 +24,7 @@ from harness.papers.claim_ledger import claims
 from harness.papers.claim_measurements import Measurements
 from harness.papers.claim_places import claims_across
 from harness.papers.claim_verdicts import Verdict, verdicts
+from harness.papers.figures.figure_data import FigureDataOfItems
 from harness.papers.published import FULL, PAPERS, Scale, model_of, scales_with_rows
 from harness.store.loading import load_rows
 from harness.store.store import Store
@@ -55,7 +56,8 @@ def main(words: Sequence[str]) -> None:
     index = CellIndex(rows)
     results = Path(given.results_dir)
     scales = [asked_scale] if asked_scale else scales_with_rows(index.models)
-    beside = {scale: Measurements(results, rows, Store(results / "runs"), scale) for scale in scales}
+    store = Store(results / "runs")
+    beside = {scale: Measurements(results, FigureDataOfItems(rows, store, scale)) for scale in scales}
     found = {
         (paper, scale): verdicts(of_paper, index, scale, beside[scale])
         for paper, of_paper in asked.items()

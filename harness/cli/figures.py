@@ -16,6 +16,7 @@ from harness.console import say
 from harness.errors import UserError
 from harness.papers.figure_diagnostics import diagnose_items
 from harness.papers.figures.figure_cells import SCALES, experiment_name
+from harness.papers.figures.figure_data import FigureDataOfItems
 from harness.papers.figures.figure_index import FIGURES, OUR_FIGURES, TABLES, figure_or_reason, our_figure_or_reason
 from harness.papers.published import OURS, PAPERS, Scale
 from harness.store.loading import load_rows
@@ -72,13 +73,9 @@ def _results_dir(others: Sequence[str]) -> Path:
 def _draw(paper: str, chosen: Sequence[str], scale: Scale, folder: Path, results_dir: Path) -> None:
     """One SVG and one PNG a figure; what cannot be drawn is said."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows, store = load_rows(results_dir), Store(results_dir / "runs")
+    stored = FigureDataOfItems(load_rows(results_dir), Store(results_dir / "runs"), scale)
     for item in chosen:
-        found = (
-            our_figure_or_reason(item, rows, store, scale)
-            if paper == OURS
-            else figure_or_reason(paper, item, rows, store, scale)
-        )
+        found = our_figure_or_reason(item, stored) if paper == OURS else figure_or_reason(paper, item, stored)
         if found.drawing is None:
             say(f"{item}: not drawn. {found.reason}")
             continue

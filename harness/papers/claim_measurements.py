@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import pandas as pd
@@ -18,8 +17,6 @@ from harness.papers.claim_ledger import Comparison
 from harness.papers.figures.canvas import NotDrawnError as NothingStoredError
 from harness.papers.figures.figure_cells import experiment_name
 from harness.papers.figures.figure_data import FigureDataOfItems
-from harness.papers.published import Scale
-from harness.store.store import Store
 
 EVERY_QUANTITY = (*claim_diagnostics.QUANTITIES, *claim_costs.QUANTITIES, *claim_operations.QUANTITIES)
 
@@ -40,19 +37,10 @@ class Observations:
 
 @dataclass(frozen=True)
 class Measurements:
-    """The stored quantities of a results folder.
-
-    ``rows``: of `harness.store.loading.load_rows`. ``store``: the store they are from, whose neighbour has diagnostics.
-    """
+    """The stored quantities of a ``results`` folder: costs in it, and the diagnostics of items."""
 
     results: Path
-    rows: pd.DataFrame
-    store: Store
-    scale: Scale
-
-    @cached_property
-    def _figure_data(self) -> FigureDataOfItems:
-        return FigureDataOfItems(self.rows, self.store, self.scale)
+    stored: FigureDataOfItems
 
     def observations(self, paper: str, comparison: Comparison) -> Observations:
         """The columns of the comparison's quantity, and a constant one for each number that it names ("0.8").
@@ -71,7 +59,7 @@ class Measurements:
         if quantity in claim_operations.QUANTITIES:
             return Observations(claim_operations.exact_columns(quantity, self.results), "formulas", exact=True)
         if quantity in claim_costs.QUANTITIES:
-            costs = claim_costs.StoredCosts.load(paper, self.results, self.scale, comparison.budgets)
+            costs = claim_costs.StoredCosts.load(paper, self.results, self.stored.scale, comparison.budgets)
             return Observations(claim_costs.QUANTITIES[quantity](costs, names), "rounds")
         return Observations(self._diagnosed(claim_diagnostics.QUANTITIES[quantity], names), "prompts")
 
@@ -79,9 +67,9 @@ class Measurements:
         self, quantity: claim_diagnostics.DiagnosticQuantity, names: Iterable[str]
     ) -> Mapping[str, pd.Series]:
         diagnostic, item = quantity.needs.names[0], experiment_name(quantity.item)
-        measures = f"python -m harness figures paper={quantity.paper} item={item} scale={self.scale} measures it"
+        measures = f"python -m harness figures paper={quantity.paper} item={item} scale={self.stored.scale} measures it"
         lacking = NoCellError(f"the diagnostic {diagnostic}: {measures}")
-        data = self._figure_data.of(quantity.paper, quantity.item)
+        data = self.stored.of(quantity.paper, quantity.item)
         try:
             columns = quantity.measured(data, names)
         except (NothingStoredError, KeyError):  # KeyError: an older run without one of the columns

@@ -186,7 +186,7 @@ def scale_results(paper: str, data: ReportData) -> ScaleResults:
         )
         return ScaleResults(paper, data.scale, commands, list(our_items(paper, data)), (), data.rows, broken)
     found = list(report_items(paper, data))
-    beside = Measurements(data.results, data.rows, data.store, data.scale)
+    beside = Measurements(data.results, data.stored)
     decided = verdicts(claims(paper), data.index, data.scale, beside)
     rows = rows_of_paper(paper, data)
     compared = below_random(data.index.cells, frozenset(rows["cell_id"].astype(str))) if len(rows) else None

@@ -53,8 +53,7 @@ def write_reports(papers: Sequence[str], results: Path, scale: Scale | None, out
     """
     fingerprint = report_fingerprint(results, scale or "our models")
 
-    @cache
-    def data(scale: Scale) -> ReportData:
+    def data(scale: Scale) -> ReportData:  # for each paper anew: what it loads of diagnostics goes with it
         rows, index = loaded()
         return ReportData(results, rows, index, scale)
 

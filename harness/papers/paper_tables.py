@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pandas as pd
-
 from harness.papers.cell_index import CellIndex
 from harness.papers.diagnostic_values import DiagnosticLookup
 from harness.papers.figures.figure_data import FigureDataOfItems
@@ -18,7 +16,6 @@ from harness.papers.table_cells import MatchingCells, NoValueError, PlaceLookup
 from harness.papers.table_gates import place_gate, tie_of
 from harness.papers.table_layouts import Layout, PrintedNumber, layout, printed_numbers
 from harness.papers.table_values import MeasuredValue, measured_value
-from harness.store.store import Store
 
 Key = tuple[str, ...]
 
@@ -133,9 +130,9 @@ class PaperTable:
 class PaperTables:
     """The tables of one paper at one scale; a value that several tables show is computed once."""
 
-    def __init__(self, paper: str, rows: pd.DataFrame, index: CellIndex, store: Store, scale: Scale) -> None:
-        self.paper, self.index, self.scale = paper, index, scale
-        self.diagnostics = DiagnosticLookup(paper, FigureDataOfItems(rows, store, scale))
+    def __init__(self, paper: str, index: CellIndex, stored: FigureDataOfItems) -> None:
+        self.paper, self.index, self.scale = paper, index, stored.scale
+        self.diagnostics = DiagnosticLookup(paper, stored)
         self._known: dict[tuple[object, ...], MeasuredValue | str] = {}
         self._gates: dict[object, str] = {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +14,7 @@ from harness.papers.cell_index import CellIndex
 from harness.papers.comparison_tables import both_readings, oracle_gap, prompt_regimes, realised_budgets
 from harness.papers.figures.canvas import Drawing
 from harness.papers.figures.figure_cells import experiment_name
+from harness.papers.figures.figure_data import FigureDataOfItems
 from harness.papers.figures.figure_index import OUR_FIGURES, figure_or_reason, our_figure_or_reason
 from harness.papers.leaderboard import leaderboards
 from harness.papers.measured_tables import MeasuredTable, NotMeasuredError
@@ -67,15 +68,15 @@ class ReportData:
     index: CellIndex
     scale: Scale
 
-    @property
-    def store(self) -> Store:
-        """The store that the rows are from; the folder of diagnostics is next to it."""
-        return Store(self.results / "runs")
+    @cached_property
+    def stored(self) -> FigureDataOfItems:
+        """What tables, figures and claims show of an item, loaded once for all of them."""
+        return FigureDataOfItems(self.rows, Store(self.results / "runs"), self.scale)
 
 
 def report_items(paper: str, data: ReportData) -> Iterator[ReportItem]:
     """The items of ``items.csv`` in their order, then our own items for this paper."""
-    tables = PaperTables(paper, data.rows, data.index, data.store, data.scale)
+    tables = PaperTables(paper, data.index, data.stored)
     for line in paper_items(paper).to_dict("records"):
         yield _paper_item(paper, {str(k): str(v) for k, v in line.items()}, tables, data)
     yield from our_items(paper, data)
@@ -87,7 +88,7 @@ def our_items(paper: str, data: ReportData) -> Iterator[ReportItem]:
         found, lacking = _tables_or_reason(paper, name, data)
         drawing = None
         if paper == OURS and name in OUR_FIGURES:
-            drawing = our_figure_or_reason(name, data.rows, data.store, data.scale).drawing
+            drawing = our_figure_or_reason(name, data.stored).drawing
         yield ReportItem(paper, name, "", "", drawing=drawing, measured=found, reason=lacking)
 
 
@@ -98,7 +99,7 @@ def _paper_item(paper: str, line: Mapping[str, str], tables: PaperTables, data: 
         return ReportItem(*known, reason="An illustration: there is nothing in it to measure.")
     measured, lacking = _tables_or_reason(paper, name, data)
     if name.startswith("Figure"):
-        figure = figure_or_reason(paper, name, data.rows, data.store, data.scale)
+        figure = figure_or_reason(paper, name, data.stored)
         table = tables.table(name)
         reason = "" if figure.drawing else figure.reason
         return ReportItem(*known, table=table, drawing=figure.drawing, measured=measured, reason=reason)

@@ -15,7 +15,7 @@ from harness.config.policy_config import preset
 from harness.errors import UserError
 from harness.papers.figures.canvas import NARROW, WIDE, Sketch, white_page_style
 from harness.papers.figures.figure_cells import SCALES, figure_cells
-from harness.papers.figures.figure_data import natural_key, spread_of_heads
+from harness.papers.figures.figure_data import FigureDataOfItems, natural_key, spread_of_heads
 from harness.papers.figures.figure_index import FIGURES, draw_figure, figure_or_reason, our_figure_or_reason
 from harness.papers.published import PAPERS, paper_items
 from harness.report.svg import PX
@@ -62,7 +62,7 @@ def gallery(rows, store, sketches):
     with pytest.MonkeyPatch.context() as patch:
         for figure, plan in kept.items():
             patch.setitem(FIGURES, figure, plan)
-        return {figure: figure_or_reason(*figure, rows, store) for figure in LISTED}
+        return {figure: figure_or_reason(*figure, FigureDataOfItems(rows, store, "mini")) for figure in LISTED}
 
 
 def test_every_figure_of_the_list_is_drawn_or_has_its_reason(gallery):
@@ -198,15 +198,17 @@ def test_at_the_papers_own_setting_printed_numbers_are_drawn_with_ours(figure, t
         assert all(f">{group}<" in found.svg for group in ("0", "4", "9", "average"))
 
 
+def stored_in(folder) -> FigureDataOfItems:
+    """What a results folder without rows has."""
+    return FigureDataOfItems(pd.DataFrame(), Store(folder / "runs"), "mini")
+
+
 def test_without_rows_and_diagnostics_the_reason_names_the_command(tmp_path):
-    nothing = Store(tmp_path / "runs")
-    assert (
-        "`python -m harness +exp=buzz/figure_5 scale=mini`"
-        in figure_or_reason("buzz", "Figure 5", pd.DataFrame(), nothing).reason
-    )
-    reason = figure_or_reason("kvec", "Figure 4", pd.DataFrame(), nothing).reason
+    nothing = stored_in(tmp_path)
+    assert "`python -m harness +exp=buzz/figure_5 scale=mini`" in figure_or_reason("buzz", "Figure 5", nothing).reason
+    reason = figure_or_reason("kvec", "Figure 4", nothing).reason
     assert "`python -m harness figures paper=kvec item=figure_4 scale=mini`" in reason
-    assert "illustration" in figure_or_reason("keydiff", "Figure 3", pd.DataFrame(), nothing).reason
+    assert "illustration" in figure_or_reason("keydiff", "Figure 3", nothing).reason
 
 
 def test_policies_that_hold_the_same_share_a_line_of_the_memory_figure(tmp_path):
@@ -229,12 +231,12 @@ def test_policies_that_hold_the_same_share_a_line_of_the_memory_figure(tmp_path)
             file = store.root / cell["cell_id"] / "memory" / f"{sample}.parquet"
             file.parent.mkdir(parents=True, exist_ok=True)
             frame.to_parquet(file, index=False)
-    found = our_figure_or_reason("Realised budget", pd.DataFrame(), Store(tmp_path / "runs"))
+    found = our_figure_or_reason("Realised budget", stored_in(tmp_path))
     assert not found.reason
     assert found.drawing.notes == ("The same curves as window: keydiff.",)
     assert "n = 2" in found.drawing.caption
     assert {"window and 1 more", "snapkv/kvec"} <= set(re.findall(r">([^<>]+)</text>", found.drawing.svg))
-    nothing = our_figure_or_reason("Realised budget", pd.DataFrame(), Store(tmp_path / "nowhere" / "runs"))
+    nothing = our_figure_or_reason("Realised budget", stored_in(tmp_path / "nowhere"))
     assert "`python -m harness figures paper=ours item=realised scale=mini` measures it" in nothing.reason
 
 

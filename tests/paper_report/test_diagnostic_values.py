@@ -10,6 +10,7 @@ from paper_rows import cell_rows
 
 from harness.papers.cell_index import CellIndex
 from harness.papers.figures.figure_cells import figure_cells
+from harness.papers.figures.figure_data import FigureDataOfItems
 from harness.papers.paper_tables import PaperTables
 from harness.store.store import Store
 
@@ -32,7 +33,7 @@ def diagnosed(
 
 def table_of(paper: str, item: str, folder):
     rows = pd.DataFrame()
-    return PaperTables(paper, rows, CellIndex(rows), Store(folder / "runs"), "mini").table(item)
+    return PaperTables(paper, CellIndex(rows), FigureDataOfItems(rows, Store(folder / "runs"), "mini")).table(item)
 
 
 def test_correlations_of_hash_sizes_are_means_over_prompts_layers_and_heads(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from paper_rows import SAMPLES, cell_rows, rows_of
 
 from harness.papers.cell_index import CellIndex
+from harness.papers.figures.figure_data import FigureDataOfItems
 from harness.papers.kept_shares import printed_kept
 from harness.papers.merged_tables import MergedTable, merged
 from harness.papers.paper_tables import PaperTables
@@ -23,7 +24,7 @@ METHODS = {"h2o/keydiff": 1, "tova/keydiff": 2, "sink": 3, "snapkv/keydiff": 4, 
 
 
 def table_of(paper: str, item: str, rows: pd.DataFrame, scale: str = "mini"):
-    found = PaperTables(paper, rows, CellIndex(rows), Store(Path("nowhere")), scale).table(item)
+    found = PaperTables(paper, CellIndex(rows), FigureDataOfItems(rows, Store(Path("nowhere")), scale)).table(item)
     assert found is not None
     return found
 

@@ -15,6 +15,7 @@ from paper_rows import SAMPLES, cell_rows, rows_of
 from harness.analysis.statistics import mean_interval
 from harness.papers.cell_index import CellIndex
 from harness.papers.figures.figure_cells import figure_cells
+from harness.papers.figures.figure_data import FigureDataOfItems
 from harness.papers.paper_tables import ComparedNumber, PaperTable, PaperTables
 from harness.papers.sheet_cells import format_number
 from harness.papers.table_formats import csv_of_numbers, csv_of_table, latex, markdown
@@ -23,7 +24,7 @@ from harness.store.store import Store
 
 
 def table_of(paper: str, item: str, rows: pd.DataFrame, scale: str = "mini") -> PaperTable:
-    found = PaperTables(paper, rows, CellIndex(rows), Store(Path("nowhere")), scale).table(item)
+    found = PaperTables(paper, CellIndex(rows), FigureDataOfItems(rows, Store(Path("nowhere")), scale)).table(item)
     assert found is not None
     return found
 

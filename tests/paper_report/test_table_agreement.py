@@ -13,6 +13,7 @@ from scipy.stats import kendalltau
 
 from harness.papers.cell_index import CellIndex
 from harness.papers.figures.figure_cells import figure_cells
+from harness.papers.figures.figure_data import FigureDataOfItems
 from harness.papers.merged_tables import merged
 from harness.papers.paper_tables import PaperTables
 from harness.papers.table_agreement import Agreement, agreement
@@ -22,7 +23,7 @@ PRINTED = {"pyramidkv": -3.5, "snapkv": -2.5, "ada_snapkv": -2.1, "kvec": -1.1} 
 
 
 def agreement_of(paper: str, item: str, rows: pd.DataFrame) -> Agreement | None:
-    found = PaperTables(paper, rows, CellIndex(rows), Store(Path("nowhere")), "mini").table(item)
+    found = PaperTables(paper, CellIndex(rows), FigureDataOfItems(rows, Store(Path("nowhere")), "mini")).table(item)
     assert found is not None
     return agreement(merged(found))
 

@@ -15,6 +15,7 @@ from harness.papers.claim_measurements import EVERY_QUANTITY, Measurements, Obse
 from harness.papers.claim_verdicts import verdicts
 from harness.papers.efficiency_rows import COLUMNS, save_rows
 from harness.papers.figures.figure_cells import figure_cells
+from harness.papers.figures.figure_data import FigureDataOfItems
 from harness.papers.figures.figure_index import FIGURES, TABLES
 from harness.papers.published import PAPERS
 from harness.store.store import Store
@@ -130,9 +131,14 @@ def cost(item: str, policy: str, quantity: str, rounds: list[float], **more):
     return {**given, "item": item, "policy": policy, "quantity": quantity, **more}
 
 
+def measurements_in(folder) -> Measurements:
+    """Those of a results folder without rows."""
+    return Measurements(folder, FigureDataOfItems(pd.DataFrame(), Store(folder / "runs"), "mini"))
+
+
 def stored(folder, *lines) -> Measurements:
     save_rows(pd.DataFrame(lines)[list(COLUMNS)], folder)
-    return Measurements(folder, pd.DataFrame(), Store(folder / "runs"), "mini")
+    return measurements_in(folder)
 
 
 def test_speeds_have_a_value_per_round_and_budget_and_fastgens_settings_follow_the_budgets(tmp_path):
@@ -172,7 +178,7 @@ def test_decoding_is_timed_over_the_longest_generation_and_overheads_over_both_e
 def test_medians_without_rounds_other_sizes_and_other_scales_are_named_as_missing(tmp_path):
     item, question = "buzz/throughput", asked("buzz", "decode_seconds", left="buzz", right="h2o")
     with pytest.raises(NoCellError, match=r"python -m scripts\.efficiency"):
-        Measurements(tmp_path, pd.DataFrame(), Store(tmp_path / "runs"), "mini").observations("buzz", question)
+        measurements_in(tmp_path).observations("buzz", question)
     one = cost(item, "buzz", "decode_seconds", [1.0], new_tokens=9)
     with pytest.raises(NoCellError, match="h2o in the costs"):
         stored(tmp_path, one).observations("buzz", question)
@@ -242,7 +248,7 @@ def diagnosed(folder, paper: str, item: str, diagnostic: str, frames: dict[str, 
     target.mkdir(parents=True)
     for sample, frame in frames.items():
         frame.assign(sample_id=sample).to_parquet(target / f"{sample}.parquet", index=False)
-    return Measurements(folder, pd.DataFrame(), Store(folder / "runs"), "mini")
+    return measurements_in(folder)
 
 
 def verdict_of(claim_id: str, beside):
@@ -265,7 +271,7 @@ def test_stored_diagnostics_decide_a_claim_with_prompts_as_units(tmp_path):
 
 
 def test_without_diagnostics_a_claim_names_what_measures_it(tmp_path):
-    found = verdict_of("KD-18", Measurements(tmp_path, pd.DataFrame(), Store(tmp_path / "runs"), "mini"))
+    found = verdict_of("KD-18", measurements_in(tmp_path))
     assert "the diagnostic key_attention: python -m harness figures paper=keydiff item=figure_2" in found.reason
 
 

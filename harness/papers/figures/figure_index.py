@@ -34,7 +34,7 @@ from harness.papers.figures.canvas import (
     white_page_style,
 )
 from harness.papers.figures.figure_cells import experiment_name
-from harness.papers.figures.figure_data import PROMPTS, FigureData, load_figure_data
+from harness.papers.figures.figure_data import PROMPTS, FigureData, FigureDataOfItems
 from harness.papers.published import FULL, OURS, PAPER_TITLES, Scale, paper_items
 from harness.report.labels import ordered_budgets
 from harness.store.store import Store
@@ -222,10 +222,10 @@ def draw_figure(paper: str, item: str, rows: pd.DataFrame, store: Store, scale: 
     `harness.store.loading.load_rows`. ``store``: the store that the rows are from; diagnostics are in the folder next
     to it. Raises `UserError` for an unknown paper or figure.
     """
-    return figure_or_reason(paper, item, rows, store, scale).drawing
+    return figure_or_reason(paper, item, FigureDataOfItems(rows, store, scale)).drawing
 
 
-def figure_or_reason(paper: str, item: str, rows: pd.DataFrame, store: Store, scale: Scale = "mini") -> FigureSlot:
+def figure_or_reason(paper: str, item: str, stored: FigureDataOfItems) -> FigureSlot:
     """The figure, or the reason why there is none. Raises `UserError` for an unknown paper or figure."""
     listed = paper_items(paper).set_index("item")
     if item not in listed.index:
@@ -236,25 +236,21 @@ def figure_or_reason(paper: str, item: str, rows: pd.DataFrame, store: Store, sc
         return FigureSlot(None, f"An illustration ({entry['shows']}): nothing in it is measured.")
     if (paper, item) not in FIGURES:
         return FigureSlot(None, "Not a figure: its numbers stand in a table.")
-    return _drawn(
-        FIGURES[paper, item], paper, item, f"{PAPER_TITLES[paper]} {item}: {entry['shows']}.", rows, store, scale
-    )
+    return _drawn(FIGURES[paper, item], paper, item, f"{PAPER_TITLES[paper]} {item}: {entry['shows']}.", stored)
 
 
-def our_figure_or_reason(item: str, rows: pd.DataFrame, store: Store, scale: Scale = "mini") -> FigureSlot:
+def our_figure_or_reason(item: str, stored: FigureDataOfItems) -> FigureSlot:
     """The same of one of `OUR_FIGURES`."""
-    return _drawn(OUR_FIGURES[item], OURS, item, f"{item}, over the length of the answer.", rows, store, scale)
+    return _drawn(OUR_FIGURES[item], OURS, item, f"{item}, over the length of the answer.", stored)
 
 
-def _drawn(
-    plan: FigureSpec, paper: str, item: str, title: str, rows: pd.DataFrame, store: Store, scale: Scale
-) -> FigureSlot:
+def _drawn(plan: FigureSpec, paper: str, item: str, title: str, stored: FigureDataOfItems) -> FigureSlot:
     try:
-        data = load_figure_data(paper, plan.rows_of or item, rows, store, scale)
+        data = stored.of(paper, plan.rows_of or item)
         with white_page_style():
             sketch, slim = plan.draw(data, WIDE), plan.draw(data, NARROW)
             caption = f"{title} {_setting_text(data)} {sketch.says}"
-            name = f"{paper}-{experiment_name(item)}-{scale}"
+            name = f"{paper}-{experiment_name(item)}-{stored.scale}"
             svg, png = render_figure(sketch, name, caption), render_pixels(sketch)
             narrow = render_figure(slim, f"{name}-narrow", caption)
     except NotDrawnError as reason:
