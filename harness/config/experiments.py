@@ -196,8 +196,8 @@ def grid_jobs(base: DictConfig, overrides: Sequence[str], scale: str, compose: C
     for point, own in zip(distinct, by_group, strict=True):
         config = plain.copy()
         with open_dict(config):
-            for group, overrides_of_it in own.items():
-                config[group] = nodes[overrides_of_it]
+            for group, choice in own.items():
+                config[group] = nodes[choice]
             for key, value in point.items():
                 if key.partition(".")[0] not in CONFIG_GROUPS:
                     config[key] = value

@@ -114,3 +114,11 @@ def test_every_file_opens_with_one_line_on_what_it_is(group):
     for name in option_names(group):
         comments = [line for line in (CONF / group / f"{name}.yaml").read_text().splitlines() if line.startswith("# ")]
         assert [line for line in comments if not line.startswith("# @")], name
+
+
+@pytest.mark.parametrize("group", CONFIG_GROUPS)
+def test_every_file_lands_at_its_group_on_the_command_line_too(group):
+    """Files that are composed together are given their place; ``policy=h2o/keydiff`` goes by the file's own header."""
+    for name in option_names(group):
+        lines = (CONF / group / f"{name}.yaml").read_text().splitlines()
+        assert [line for line in lines if line.startswith("# @package")] in ([], [f"# @package {group}"]), name
