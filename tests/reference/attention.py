@@ -1,7 +1,5 @@
 """Attention of one KV head's group and the statistics taken from it (policies.md sections 1.1, 1.6 and 6.1)."""
 
-import math
-
 import numpy as np
 
 from tests.reference.selection import largest
@@ -16,23 +14,17 @@ def attend(
     A row that sees no slot at all (a FastGen head that keeps nothing) has zero probabilities and zero output.
     """
     G, m, _ = q.shape
-    n = len(pos)
-    probs = np.zeros((G, m, n))
-    out = np.zeros((G, m, v.shape[1] if n else q.shape[2]))
-    for h in range(G):
-        for i in range(m):
-            visible = [j for j in range(n) if pos[j] <= q_pos[i]]
-            if not visible:
-                continue
-            # One dot product per pair, so that equal keys get equal logits wherever they lie in the matrix.
-            logits = [scale * float(np.dot(q[h, i], k[j])) for j in visible]
-            top = max(logits)
-            weights = [math.exp(x - top) for x in logits]
-            total = sum(weights)
-            for j, weight in zip(visible, weights, strict=True):
-                probs[h, i, j] = weight / total
-                out[h, i] += probs[h, i, j] * v[j]
-    return probs, out
+    if not pos:
+        return np.zeros((G, m, 0)), np.zeros((G, m, q.shape[2]))
+    visible = np.asarray(pos) <= np.asarray(q_pos)[:, None]  # (m, n)
+    # One sum per pair, so that equal keys get equal logits wherever they lie in the matrix.
+    logits = scale * (q[:, :, None] * k).sum(axis=3)  # (G, m, n)
+    logits = np.where(visible, logits, -np.inf)
+    top = logits.max(axis=2, keepdims=True)
+    weights = np.exp(logits - np.where(top == -np.inf, 0.0, top))
+    total = np.add.accumulate(weights, axis=2)[..., -1:]  # slot by slot, so that hidden ones do not change its rounding
+    probs = weights / np.where(total == 0.0, 1.0, total)
+    return probs, (probs[..., None] * v).sum(axis=2)
 
 
 def column_sums(probs: np.ndarray, w: int) -> np.ndarray:
