@@ -9,6 +9,7 @@ section 21; Winkler et al. 2014, NeuroImage 92, for whole blocks).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -149,12 +150,25 @@ def _student(table: Floats) -> Floats:
 
 
 def _signs(clusters: int, seed: int) -> Iterator[Floats]:
-    if clusters <= EXACT_UP_TO:
-        bits = np.arange(2**clusters)[:, None] >> np.arange(clusters) & 1
-        yield (1 - 2 * bits).astype(np.float64)
+    """(flips, clusters) of 1 and -1, in steps where they are many."""
+    step = max(1, _SIGNS_AT_ONCE // clusters)
+    if clusters <= EXACT_UP_TO or step >= FLIPS:
+        yield _signs_at_once(clusters, seed)
         return
     rng = np.random.default_rng(seed)
-    step = max(1, _SIGNS_AT_ONCE // clusters)
     for start in range(0, FLIPS, step):
-        heads = rng.integers(0, 2, size=(min(step, FLIPS - start), clusters), dtype=np.int8)
-        yield (1 - 2 * heads).astype(np.float64)
+        yield _drawn_signs(rng, min(step, FLIPS - start), clusters)
+
+
+@lru_cache(maxsize=4)
+def _signs_at_once(clusters: int, seed: int) -> Floats:
+    """Every flip of a few clusters, or drawn ones. Claims often compare as many clusters as the one before."""
+    if clusters > EXACT_UP_TO:
+        return _drawn_signs(np.random.default_rng(seed), FLIPS, clusters)
+    bits = np.arange(2**clusters)[:, None] >> np.arange(clusters) & 1
+    return (1 - 2 * bits).astype(np.float64)
+
+
+def _drawn_signs(rng: np.random.Generator, flips: int, clusters: int) -> Floats:
+    heads = rng.integers(0, 2, size=(flips, clusters), dtype=np.int8)
+    return (1 - 2 * heads).astype(np.float64)

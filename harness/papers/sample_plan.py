@@ -132,6 +132,9 @@ def sample_plan(scale: Scale, minutes: float = 0.0, processes: int = PROCESSES) 
         cost.cells({name: [p for p in cost.points[name] if g.cells.holds_for(p)] for name in g.experiments})
         for g in groups
     ]
+    has = np.zeros((len(groups), len(cost.at)), dtype=bool)  # which cells a group has: prices of those that share change
+    for group, own in enumerate(cells):
+        has[group, own.places] = True
     fewest = SETTINGS[scale].fewest
     numbers = np.arange(min(fewest.values()), MOST + 1, STEP)
     chances = np.array([[group.chance(int(n), pilot) for n in numbers] for group in groups])  # (groups, numbers)
@@ -141,7 +144,6 @@ def sample_plan(scale: Scale, minutes: float = 0.0, processes: int = PROCESSES) 
     bought = free.copy()
     left = 60 * minutes * processes - cost.seconds(at)
     while True:
-        price = np.stack([cost.extra_seconds(own, at, numbers) for own in cells])
         gain = chances - chances[np.arange(len(groups)), bought][:, None]
         rate = np.where((price <= left) & (gain > 1e-6), gain / np.maximum(price, 1e-3), 0.0)
         if not rate.max() > 0:
@@ -150,6 +152,8 @@ def sample_plan(scale: Scale, minutes: float = 0.0, processes: int = PROCESSES) 
         left -= float(price[group, number])
         bought[group] = number
         at = cost.raised(cells[group], at, int(numbers[number]))
+        for other in np.flatnonzero(has[:, cells[group].places].any(axis=1)):
+            price[other] = cost.extra_seconds(cells[other], at, numbers)
     return SamplePlan(
         scale,
         [(group, int(numbers[own])) for group, own, least in zip(groups, bought, free, strict=True) if own > least],
