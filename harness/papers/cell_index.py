@@ -13,6 +13,8 @@ import pandas as pd
 
 from harness.report.rows import cluster_names, with_plain_texts
 
+TEXT_LABELS = ("model", "policy", "budget", "prompt", "task", "created")
+
 
 class NoCellError(Exception):
     """There are no rows of a cell; the message says which cell would have to be run."""
@@ -61,6 +63,7 @@ class CellRows:
     synthetic: bool  # of fixture data: a test of the path, never a result
     budget_of: str  # what its share is a share of; empty for slots, and where the configuration is not known
     rows: pd.DataFrame
+    samples: pd.DataFrame  # one row per sample, indexed by ``sample_id``: what does not depend on the metric
 
     @cached_property
     def cell_id(self) -> str:
@@ -76,12 +79,6 @@ class CellRows:
     def metric(self) -> str:
         """The task's first metric."""
         return str(self.rows["metric"].iloc[0])
-
-    @cached_property
-    def samples(self) -> pd.DataFrame:
-        """One row per sample, indexed by ``sample_id``: the columns that do not depend on the metric."""
-        own = self.rows["metric"].to_numpy() == self.metric
-        return (self.rows if own.all() else self.rows[own]).set_index("sample_id")
 
     @cached_property
     def scope(self) -> tuple[object, ...]:
@@ -130,16 +127,30 @@ class CellIndex:
         invalid = (rows["invalid"].fillna("").astype(str) != "") | ~np.isfinite(rows["value"].astype(float))
         self.broken = set(rows.loc[invalid, "policy"].astype(str))
         sound = with_plain_texts(rows[~rows["cell_id"].isin(rows.loc[invalid, "cell_id"])])
-        first = sound.drop_duplicates("cell_id").set_index("cell_id").to_dict("index")
-        for cell_id, part in sound.groupby("cell_id", sort=False):
-            own = first[cell_id]
-            labels = {name: str(own[name]) for name in ("model", "policy", "budget", "prompt", "task", "created")}
+        numbers, names = pd.factorize(sound["cell_id"])
+        sound = sound.iloc[np.argsort(numbers, kind="stable")]  # the rows of a cell lie together: parts are no copies
+        counts = np.bincount(numbers, minlength=len(names))
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        metrics = sound["metric"].to_numpy()
+        of_first_metric = metrics == np.repeat(metrics[starts[:-1]], counts)
+        samples = sound[of_first_metric].set_index("sample_id")
+        sample_starts = np.concatenate([[0], np.cumsum(of_first_metric)])[starts]
+        named = [name for name in (*TEXT_LABELS, "block_size", "config") if name in sound]
+        labels = sound.iloc[starts[:-1]][named].to_dict("records")
+        for place, own in enumerate(labels):
             config = json.loads(own.get("config") or "{}")
             fixture = config.get("task", {}).get("data") == "fixture"
             budget = config.get("budget") or {}
             reading = str(budget.get("share_of", "")) if budget.get("share") else ""
             self.cells.append(
-                CellRows(**labels, block_size=int(own["block_size"]), synthetic=fixture, budget_of=reading, rows=part)
+                CellRows(
+                    **{name: str(own[name]) for name in TEXT_LABELS},
+                    block_size=int(own["block_size"]),
+                    synthetic=fixture,
+                    budget_of=reading,
+                    rows=sound.iloc[starts[place] : starts[place + 1]],
+                    samples=samples.iloc[sample_starts[place] : sample_starts[place + 1]],
+                )
             )
         self.cells.sort(key=lambda cell: cell.created)
 

@@ -32,7 +32,12 @@ def cell(texts=PAIRS, task="hashevict/gov_report", metric="rougeL"):
             for name, (said, meant) in texts.items()
         ]
     )  # fmt: skip
-    return CellRows("testbed", "keydiff", "25%", "one_shot", 0, task, "2026-11-25", False, "prompt", rows)
+    return cell_of(rows, task)
+
+
+def cell_of(rows, task):
+    samples = rows.set_index("sample_id")
+    return CellRows("testbed", "keydiff", "25%", "one_shot", 0, task, "2026-11-25", False, "prompt", rows, samples)
 
 
 @pytest.mark.parametrize("metric", ["rouge1", "rouge2", "rougeL", "rougeLsum"])
@@ -79,8 +84,7 @@ def test_what_texts_do_not_give_is_none():
     assert derived_scores(needles, "rouge1") is None  # a number to be found, no text to be compared with
     left_out = cell(dict.fromkeys(PAIRS, ("", "")))  # `store pack --without-texts`
     assert derived_scores(left_out, "self_bleu") is None
-    without = cell()
-    stripped = CellRows(**{**vars(without), "rows": without.rows.drop(columns="prediction")})
+    stripped = cell_of(cell().rows.drop(columns="prediction"), "hashevict/gov_report")
     assert derived_scores(stripped, "rouge1") is None
 
 
