@@ -212,10 +212,15 @@ def group_nodes(
     Chosen files come from one composition, since most of its time goes into the files that are always included: each is
     put at a place of its own, ``chosen.n0`` and so on. What it refers to (``${seed}``) is named from the root, and the
     same from there. Overrides that only set values (``++model.dtype=auto``) need a composition for each way to do so.
+    ``others``: what is typed beside them; settings within a group are for each of its files, and win.
     """
     each = list(dict.fromkeys(wanted))
     places = {own: f"n{number}" for number, own in enumerate(each) if not own[0].startswith("++")}
-    moved = [_at_place(override, f"chosen.{place}") for own, place in places.items() for override in own]
+    moved = [
+        _at_place(override, f"chosen.{place}")
+        for own, place in places.items()
+        for override in (*own, *_settings_within(_parts(own[0])[0], others))
+    ]
     files = compose([*others, *moved]).chosen if places else {}
     below: Any = OmegaConf.load(CONF / "config.yaml")  # the values of a group that its files leave out
     nodes: dict[tuple[str, ...], DictConfig] = {}
@@ -236,16 +241,23 @@ def with_each_file(group: str, compose: Compose) -> dict[str, DictConfig]:
     return {name: OmegaConf.merge(others, {group: nodes[f"{group}={name}",]}) for name in names}
 
 
+def _settings_within(group: str, overrides: Iterable[str]) -> list[str]:
+    """Those that set a value within a group, or take one out."""
+    return [override for override in overrides if _parts(override)[0] == group and _parts(override)[1]]
+
+
 def _at_place(override: str, place: str) -> str:
     """An override of a group, or of a setting within it, for a file of that group at another place."""
     group, setting, value = _parts(override)
-    return f"++{place}.{setting}={value}" if setting else f"+{group}@{place}={value}"
+    if not setting:
+        return f"+{group}@{place}={value}"
+    return f"~{place}.{setting}" if override.startswith("~") else f"++{place}.{setting}={value}"
 
 
 def _parts(override: str) -> tuple[str, str, str]:
     """Group, setting (empty where a file is chosen) and value."""
     name, _, value = override.partition("=")
-    group, _, setting = name.lstrip("+").partition(".")
+    group, _, setting = name.lstrip("+~").partition(".")
     return group, setting, value
 
 

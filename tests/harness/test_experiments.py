@@ -219,11 +219,12 @@ def test_files_of_groups_that_are_composed_together_are_those_composed_alone():
         ("model=smollm2-135m", "++model.dtype=float32"): "model",
         ("++model.dtype=auto",): "model",
     }
-    nodes = experiments.group_nodes(wanted, ["seed=3"], lambda each: composed(*each))
-    base = composed("seed=3")
+    typed = ("seed=3", "policy.protect.recent=4", "++task.max_new_tokens=7")
+    nodes = experiments.group_nodes(wanted, typed, lambda each: composed(*each))
+    base = composed(*typed)
     for own, group in wanted.items():
         together = OmegaConf.merge(without(base, group), {group: nodes[own]})
-        alone = composed("seed=3", *own)
+        alone = composed(*own, *typed)
         assert OmegaConf.to_container(together, resolve=True) == OmegaConf.to_container(alone, resolve=True), own
 
 
@@ -238,6 +239,15 @@ def test_what_is_typed_wins_over_the_grids_and_leaves_no_copies():
     assert {config["policy"]["protect"]["sinks"] for config in made} == {preset("sink")["protect"]["sinks"]}
     assert {config["limit"] for config in made} == {3}
     assert len(made) == 3 * 4  # tasks and budgets
+
+
+def test_settings_that_are_typed_hold_for_every_file_that_a_grid_chooses():
+    typed = ("policy.protect.sinks=7", "++task.repeats=5", "~model.dtype")
+    made = configurations("mini", "+exp=keydiff/table_11", *typed)
+    assert len({config["policy"]["name"] for config in made}) > 1
+    assert {config["policy"]["protect"]["sinks"] for config in made} == {7}
+    assert {config["task"]["repeats"] for config in made} == {5}
+    assert not any("dtype" in config["model"] for config in made)
 
 
 def test_settings_of_a_variant_reach_the_policy_and_the_name_is_its_own():
