@@ -1,14 +1,15 @@
 """Our Hydra launcher: it composes all jobs of a ``-m`` run and hands them on, so that they can run as one sweep.
 
-It lives here because Hydra accepts plugins from the ``hydra_plugins`` namespace only, and finds them by itself.
+Our sweeper is Hydra's own, but that composes every job alone beforehand, to find what is wrong with it. They live
+here because Hydra accepts plugins from the ``hydra_plugins`` namespace only, and finds them by itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
@@ -25,33 +26,34 @@ class SweepLauncher(Launcher):  # type: ignore[misc]
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Hydra's hook: all jobs of the sweep, as lists of overrides; each may be an experiment of many grids."""
-        jobs = [(config, overrides) for overrides in job_overrides for config in self._written_out(list(overrides))]
-        for config, _ in jobs:
-            self.gather(config)
-        return [_done(config, overrides) for config, overrides in jobs]
 
-    def _written_out(self, overrides: list[str]) -> list[DictConfig]:
         def compose(typed: Sequence[str]) -> DictConfig:
             config: DictConfig = self.context.config_loader.load_sweep_config(self.config, list(typed))
+            check_trusted(config, [*self.config.hydra.overrides.task, *typed])
             return config
 
-        from harness.config.foreign_code import check_trusted  # Hydra imports plugins for every command
+        # Hydra imports plugins for every command, and few commands are sweeps.
+        from harness.config.experiments import sweep_jobs
+        from harness.config.foreign_code import check_trusted
 
-        config = compose(overrides)
-        check_trusted(config, [*self.config.hydra.overrides.task, *overrides])
-        if "grids" not in config:
-            return [config]
-        from harness.config.experiments import (
-            grid_jobs,  # Hydra imports plugins for every command; experiments are rare
-        )
-
-        return list(grid_jobs(config, overrides, config.hydra.runtime.choices.scale, compose))
+        jobs = list(sweep_jobs(job_overrides, compose))
+        for config in jobs:
+            self.gather(config)
+        return [JobReturn(cfg=config, working_dir=str(Path.cwd()), status=JobStatus.COMPLETED) for config in jobs]
 
 
-def _done(config: DictConfig, overrides: Sequence[str]) -> Any:
-    return JobReturn(overrides=overrides, cfg=config, working_dir=str(Path.cwd()), status=JobStatus.COMPLETED)
+class JobSweeper(BasicSweeper):  # type: ignore[misc]
+    """Hydra's product of all values, without a composition of each job before the launcher composes it."""
+
+    def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
+        """Hydra's hook: nothing runs before the launcher has composed all jobs."""
 
 
 ConfigStore.instance().store(
     group="hydra/launcher", name="sweep", node={"_target_": "hydra_plugins.kvreplica_launcher.SweepLauncher"}
+)
+ConfigStore.instance().store(
+    group="hydra/sweeper",
+    name="jobs",
+    node={"_target_": "hydra_plugins.kvreplica_launcher.JobSweeper", "max_batch_size": None, "params": None},
 )

@@ -101,10 +101,11 @@ def _compose_with_hydra(words: Sequence[str], use: Callable[[Sequence[DictConfig
     from hydra.core.plugins import Plugins
 
     from harness.config.experiments import CONF
-    from hydra_plugins.kvreplica_launcher import SweepLauncher
+    from hydra_plugins.kvreplica_launcher import JobSweeper, SweepLauncher
 
     sys.argv[1:] = words  # where Hydra reads them
-    Plugins.instance().register(SweepLauncher)  # Hydra finds it by itself only where this folder is on sys.path
+    for plugin in (SweepLauncher, JobSweeper):
+        Plugins.instance().register(plugin)  # Hydra finds it by itself only where this folder is on sys.path
     jobs: list[DictConfig] = []
     composed = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(jobs.append)
     if words[0] in COMPLETION:

@@ -23,6 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from harness.errors import UserError
@@ -188,12 +189,62 @@ def grid_jobs(base: DictConfig, overrides: Sequence[str], scale: str, compose: C
         {key: value for key, value in point.items() if not {key, key.partition(".")[0]} & typed}
         for point in (grid_points if "limit" in typed else limited_points)(grids, scale)
     ]
-    distinct = list({repr(sorted(point.items())): point for point in chosen}.values())
-    by_group = [_overrides(point) for point in distinct]
+    yield from _point_jobs(
+        base, list({repr(sorted(point.items())): point for point in chosen}.values()), others, compose
+    )
+
+
+def sweep_jobs(jobs: Sequence[Sequence[str]], compose: Compose) -> Iterator[DictConfig]:
+    """The configurations of a sweep (``-m``), of which each job is a list of overrides.
+
+    Jobs that differ in files of ``conf/`` and in plain settings are composed together, as the points of a grid are.
+    """
+    shared = [override for override in jobs[0] if all(override in job for job in jobs)]
+    points = [_swept_point([override for override in job if override not in shared]) for job in jobs]
+    known = [point for point in points if point is not None]
+    varied = {group for point in known for group in point}
+    base = compose(shared) if len(known) == len(jobs) and not any(_settings_within(g, shared) for g in varied) else None
+    if base is not None and "grids" not in base:
+        yield from _point_jobs(base, known, shared, compose)
+        return
+    for job in jobs:
+        config = compose(job)
+        if "grids" in config:
+            yield from grid_jobs(config, job, config.hydra.runtime.choices.scale, compose)
+        else:
+            yield config
+
+
+def _swept_point(overrides: Iterable[str]) -> Point | None:
+    """The overrides that are a job's own as a point; None where one neither chooses a file of ours nor is plain."""
+    point: Point = {}
+    for override in overrides:
+        key, _, value = override.partition("=")
+        if key in CONFIG_GROUPS and value in option_names(key):
+            point[key] = value
+        elif key in _plain_settings():
+            point[key] = OverridesParser.create().parse_override(override).value()
+        else:
+            return None
+    return point
+
+
+@cache
+def _plain_settings() -> frozenset[str]:
+    """Of conf/config.yaml, those that are no group and have no settings of their own."""
+    written: Any = OmegaConf.to_container(OmegaConf.load(CONF / "config.yaml"))
+    return frozenset(key for key, value in written.items() if key != "defaults" and not isinstance(value, dict))
+
+
+def _point_jobs(
+    base: DictConfig, points: Sequence[Point], others: Sequence[str], compose: Compose
+) -> Iterator[DictConfig]:
+    """The base with the files and values of each point."""
+    by_group = [_overrides(point) for point in points]
     nodes = group_nodes((own for each in by_group for own in each.values()), others, compose)
     replaced = set.intersection(*map(set, by_group))  # groups that every point replaces are not copied each time
     plain = OmegaConf.masked_copy(base, [key for key in base if key not in ("grids", "hydra", *replaced)])
-    for point, own in zip(distinct, by_group, strict=True):
+    for point, own in zip(points, by_group, strict=True):
         config = plain.copy()
         with open_dict(config):
             for group, choice in own.items():

@@ -77,8 +77,10 @@ def _texts(node: Any) -> Iterator[str]:
 
 def check_trusted(config: DictConfig, overrides: Sequence[str]) -> None:
     """Raise `UserError` where a file, and not the command line (``overrides``), says what is trusted."""
+    if not config.get("trusted"):
+        return
     typed = {each.key_or_group for each in OverridesParser.create().parse_overrides(list(overrides))}
-    if config.get("trusted") and "trusted" not in typed:
+    if "trusted" not in typed:
         raise UserError(
             f"A configuration file says trusted={list(config.trusted)}, which only the command line may: if you trust "
             f"that code, add trusted=[{','.join(map(str, config.trusted))}] to the command."

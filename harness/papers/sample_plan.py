@@ -132,7 +132,9 @@ def sample_plan(scale: Scale, minutes: float = 0.0, processes: int = PROCESSES) 
         cost.cells({name: [p for p in cost.points[name] if g.cells.holds_for(p)] for name in g.experiments})
         for g in groups
     ]
-    has = np.zeros((len(groups), len(cost.at)), dtype=bool)  # which cells a group has: prices of those that share change
+    has = np.zeros(
+        (len(groups), len(cost.at)), dtype=bool
+    )  # which cells a group has: prices of those that share change
     for group, own in enumerate(cells):
         has[group, own.places] = True
     fewest = SETTINGS[scale].fewest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from functools import cache
 from typing import get_args
@@ -248,6 +249,35 @@ def test_settings_that_are_typed_hold_for_every_file_that_a_grid_chooses():
     assert {config["policy"]["protect"]["sinks"] for config in made} == {7}
     assert {config["task"]["repeats"] for config in made} == {5}
     assert not any("dtype" in config["model"] for config in made)
+
+
+@pytest.mark.parametrize(
+    ("axes", "compositions"),
+    [
+        (
+            {"policy": ["sink", "caote_snapkv", "qfilters"], "budget": ["25%", "256"], "task": ["niah", "key_value"]},
+            2,  # of what the jobs share, and of all files that they choose
+        ),
+        ({"references": ["[]", "[dense,oracle]"], "name": ['"a b"', "null"], "seed": ["1", "2"]}, 1),
+        ({"policy": ["sink", "h2o"], "task.repeats": ["1", "2"]}, 4),  # a setting within a group: each alone
+        ({"policy": ["sink", "h2o"], "policy.protect.sinks": ["3"]}, 2),  # which the file that is chosen must have
+        ({"launcher": ["none", "local"]}, 2),  # another group
+    ],
+)
+def test_the_jobs_of_a_sweep_are_those_composed_alone(axes, compositions):
+    jobs = [
+        ["limit=3", "model=smollm2-135m", *(f"{key}={value}" for key, value in zip(axes, values, strict=True))]
+        for values in itertools.product(*axes.values())
+    ]
+    asked = []
+
+    def compose(typed):
+        asked.append(typed)
+        return composed(*typed)
+
+    made = [OmegaConf.to_container(job, resolve=True) for job in experiments.sweep_jobs(jobs, compose)]
+    assert made == [OmegaConf.to_container(composed(*job), resolve=True) for job in jobs]
+    assert len(asked) == compositions
 
 
 def test_settings_of_a_variant_reach_the_policy_and_the_name_is_its_own():
