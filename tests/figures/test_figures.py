@@ -107,7 +107,7 @@ def test_no_label_is_cut_and_no_legend_lies_over_data(figure, width, gallery, sk
     with white_page_style():
         drawn = sketches[figure, width].figure
         renderer = FigureCanvasAgg(drawn).get_renderer()
-        drawn.draw(renderer)
+        drawn.draw_without_rendering()
         taken = drawn.get_tightbbox(renderer)  # inches, of everything that is drawn, text in matplotlib's own wide font
         size = drawn.get_size_inches()
         assert taken.x0 > -PX
