@@ -39,6 +39,14 @@ class Haystack:
         """Offsets of the ends of all pieces."""
         return [piece.end() for piece in PIECE.finditer(self.text)]
 
+    def last_cuts(self, count: int) -> list[int]:
+        """The last offsets of `cuts`, found from the end: no piece spans a space."""
+        start, found = len(self.text), list[int]()
+        while start > 0 and len(found) < count:
+            start = max(self.text.rfind(" ", 0, start), 0)
+            found = [piece.end() for piece in PIECE.finditer(self.text, start)]
+        return found[-count:]
+
     @cached_property
     def gaps(self) -> list[int]:
         """Offsets between words, where a needle can stand."""

@@ -111,7 +111,7 @@ class ExerciseMaterial:
         """Running text from the start of a paragraph: at most so long, shorter only by a part of a word."""
         novel, start = self.place(rng)
         haystack = Haystack(novel.text[start : start + max(characters, 20)])
-        return haystack.text[: haystack.cuts[-2]]
+        return haystack.text[: haystack.last_cuts(2)[0]]
 
     def paragraphs(self, rng: random.Random, count: int, characters: int) -> list[str]:
         """Consecutive paragraphs' beginnings, whole sentences of at least 60 and about ``characters`` characters."""

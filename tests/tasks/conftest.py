@@ -4,13 +4,16 @@ fetches data."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 import tokenizers
 
 from scripts import fetch_data
+from tasks.base import Sample, Task
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,6 +55,12 @@ class Bytes:
 @pytest.fixture(scope="session")
 def testbed() -> Testbed:
     return Testbed(tokenizers.Tokenizer.from_file(str(ROOT / "harness/testbed/tokenizer.json")))
+
+
+@pytest.fixture(scope="session")
+def first_samples(testbed) -> Callable[[Task, int], list[Sample]]:
+    """The first samples of a task in tokens of the shipped tokenizer, made once for all tests that look at them."""
+    return cache(lambda task, count: task.first(testbed, count))
 
 
 @pytest.fixture(scope="session")

@@ -41,13 +41,13 @@ def test_every_floor_says_how_it_is_known():
 
 
 @pytest.mark.parametrize("name", [*(task.name for task in MINI_SUITE), "niah"])
-def test_answers_without_the_text_score_the_floor_of_our_tasks(name, testbed):
+def test_answers_without_the_text_score_the_floor_of_our_tasks(name, first_samples):
     """The references of other samples, and the three commonest answers, against 120 samples.
 
     The margin is 2.5 standard errors of a share of .25 over 120 samples: .10.
     """
     task = build(name, lengths=[512], **({"repeats": 24} if name == "niah" else {}))
-    samples = task.first(testbed, 120)
+    samples = first_samples(task, 120)
     metric, count = task.metrics[0], len(samples)
 
     def scored(answers):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.haystack import Haystack, most_that_fit
+from tasks.haystack import Haystack, most_that_fit, novels
 
 TEXT = (
     "One two three four five. Six seven eight nine ten eleven twelve thirteen, fourteen fifteen sixteen. "
@@ -77,3 +77,10 @@ def test_most_that_fit_is_the_largest_size_within_the_limit(steps, low, spare):
     limit = sizes[low] + spare
     expected = max(size for size in range(len(sizes)) if sizes[size] <= limit)
     assert most_that_fit(sizes.__getitem__, limit, low, len(steps)) == expected
+
+
+@pytest.mark.parametrize("text", ["a  b", "a   ", "  a", "a—b", "word— — —", "a.b c", "one", novels()[0].text[:3000]])
+def test_the_last_cuts_are_those_of_the_whole_text(text):
+    haystack = Haystack(text)
+    for count in (1, 2, 3):
+        assert haystack.last_cuts(count) == haystack.cuts[-count:]

@@ -64,14 +64,14 @@ def test_the_document_with_the_code_stands_where_lost_in_the_middle_puts_it(test
         assert [place for place, text in enumerate(documents) if code in text] == [sample.axes["gold_at"]]
 
 
-def test_there_are_enough_samples_for_a_paired_test_and_as_many_clusters(testbed):
+def test_there_are_enough_samples_for_a_paired_test_and_as_many_clusters(first_samples):
     """What conf/task offers: at least 120 different prompts of 512 tokens or fewer, and nearly as many clusters.
 
     Two needles may by chance lie in the same page of a novel, which makes them one cluster.
     """
     for preset in (*NAMES, "niah/short", "book_perplexity/short"):
         settings = as_configured(preset)
-        samples = build(settings.pop("name"), **settings).first(testbed, 120)
+        samples = first_samples(build(settings.pop("name"), **settings), 120)
         assert len({sample.prompt for sample in samples}) == 120
         assert len({sample.document for sample in samples}) >= 115
         assert max(sample.axes["length"] for sample in samples) == 512
