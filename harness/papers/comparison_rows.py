@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -70,12 +70,13 @@ def not_measured(experiment: str) -> NotMeasuredError:
     )
 
 
-def rows_at(rows: pd.DataFrame, columns: Sequence[str], key: Sequence[object]) -> pd.Series:
-    """A mask of the rows with these values, in the order of ``columns``; further values of ``key`` are ignored."""
-    same = pd.Series(True, rows.index)
-    for column, value in zip(columns, key, strict=False):
-        same &= rows[column] == value
-    return same
+def parts_by(rows: pd.DataFrame, columns: Sequence[str]) -> Callable[[Sequence[object]], pd.DataFrame]:
+    """The rows that have some values in these columns, looked up by the values; none where no row has them.
+
+    Values beyond those of the columns are ignored.
+    """
+    parts = dict(iter(rows.groupby(list(columns), sort=False)))
+    return lambda key: parts.get(tuple(key[: len(columns)]), rows.iloc[:0])
 
 
 def on_common_samples(cells: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -18,9 +18,9 @@ from harness.papers.comparison_rows import (
     mean_score,
     not_measured,
     on_common_samples,
+    parts_by,
     regime_text,
     row_conditions,
-    rows_at,
 )
 from harness.papers.measured_tables import MeasuredTable, Value
 from harness.report.labels import ordered_budgets, ordered_policies
@@ -38,9 +38,9 @@ def oracle_gap(rows: pd.DataFrame) -> MeasuredTable:
     simulated = sparse[sparse["prompt"] == "simulated"]
     lines: list[tuple[Value, ...]] = []
     used = []
+    blocked, dense_of = parts_by(sparse[sparse["prompt"] == "blocked"], GAP_SETTING), _dense_by_scope(own)
     for key, part in simulated.groupby(list(GAP_SETTING), sort=True):
-        true = sparse[rows_at(sparse, GAP_SETTING, key) & (sparse["prompt"] == "blocked")]
-        dense = own[own["dense"] & rows_at(own, SCOPE, key)].drop_duplicates("sample_id")
+        true, dense = blocked(key), dense_of(key)
         for policy in ordered_policies(part["policy"]):
             pair = [each[each["policy"] == policy] for each in (true, part)]
             cells = on_common_samples([*pair, dense] if len(dense) else pair)
@@ -78,6 +78,11 @@ def oracle_gap(rows: pd.DataFrame) -> MeasuredTable:
     )
 
 
+def _dense_by_scope(own: pd.DataFrame) -> Callable[[Sequence[object]], pd.DataFrame]:
+    """The rows of dense in a scope, each sample once."""
+    return parts_by(own[own["dense"]].drop_duplicates([*SCOPE, "sample_id"]), SCOPE)
+
+
 # Realised against nominal budget: what a policy held under a budget.
 
 
@@ -94,7 +99,7 @@ def realised_budgets(rows: pd.DataFrame) -> MeasuredTable:
     if sparse.empty:
         raise not_measured("realised")
     *scope, budget = _largest_scope(sparse)
-    here = sparse[rows_at(sparse, SCOPE, scope)]
+    here = parts_by(sparse, SCOPE)(scope)
     at_budget = here["budget"] == budget
     here = here[at_budget | ~here["policy"].isin(set(here[at_budget]["policy"]))]
     lines: list[tuple[Value, ...]] = []
@@ -103,7 +108,7 @@ def realised_budgets(rows: pd.DataFrame) -> MeasuredTable:
         for budget in ordered_budgets(named["budget"]):
             for _, cell in named[named["budget"] == budget].groupby("setting", sort=True):
                 lines.append((policy, regime_text(cell), budget, *_mean_sizes(cell), len(cell)))
-    dense = own[own["dense"] & rows_at(own, SCOPE, scope)]
+    dense = parts_by(own[own["dense"]], SCOPE)(scope)
     return MeasuredTable(
         name="realised",
         title="Realised against nominal budget",
@@ -151,13 +156,13 @@ def prompt_regimes(rows: pd.DataFrame) -> MeasuredTable:
     sparse, lines = own[~own["dense"]], list[tuple[Value, ...]]()
     used = []
     blocked = sparse[sparse["prompt"] == "blocked"]
+    in_regime, dense_of = parts_by(sparse, [*SCOPE, "budget", "policy", "prompt"]), _dense_by_scope(own)
     for key, part in blocked.groupby([*SCOPE, "budget", "block_size"], sort=True):
         task, budget, block = str(key[-3]), str(key[-2]), int(part["block_size"].iloc[0])
-        same = sparse[rows_at(sparse, SCOPE, key) & (sparse["budget"] == budget)]
-        dense = own[own["dense"] & rows_at(own, SCOPE, key)].drop_duplicates("sample_id")
+        dense, own_blocks = dense_of(key), parts_by(part, ["policy"])
         for policy in ordered_policies(part["policy"]):
-            cells = [part[part["policy"] == policy]]
-            cells += [same[(same["policy"] == policy) & (same["prompt"] == regime)] for regime in REGIMES[1:]]
+            cells = [own_blocks([policy])]
+            cells += [in_regime([*key[:-1], policy, regime]) for regime in REGIMES[1:]]
             if any(cell["setting"].nunique() != 1 for cell in cells):
                 continue
             cells = on_common_samples([*cells, dense] if len(dense) else cells)
@@ -238,8 +243,9 @@ def both_readings(rows: pd.DataFrame) -> MeasuredTable:
 def _cell_pairs(own: pd.DataFrame, pair: ReadingPair) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
     """Cells of both presets: in every prompt regime that they share, else in the one that each has."""
     named = {side: own[own["policy"] == pair[side]] for side in ("first", "second")}
+    of_second = parts_by(named["second"], SCOPE)
     for scope, part in named["first"].groupby(list(SCOPE), sort=False):
-        other = named["second"][rows_at(named["second"], SCOPE, scope)]
+        other = of_second(scope)
         for budget in ordered_budgets(part["budget"]):
             left, right = (each[each["budget"] == budget] for each in (part, other))
             here = {

@@ -9,6 +9,7 @@ of seconds, a share of the cache) is compared as it stands.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import cache
 from typing import Literal
 
@@ -72,11 +73,19 @@ def our_kept(number: PrintedNumber, ours: MeasuredValue, match: MatchingCells, s
     return math.log(value / dense)
 
 
-@cache
 def _printed_dense(paper: str, item: str, model: str, task: str, metric: str) -> float:
-    found = published_frame(paper)
-    own = found[(found["method"] == "dense") & (found["model"] == model) & (found["task"] == task)]
-    own = own[(own["metric"] == metric) & own["value"].notna() & (own["flag"] != "wrong_average")]
-    here = own[own["table"] == item]
-    chosen = here if len(here) else own
-    return float(chosen["value"].iloc[0]) if len(chosen) else math.nan
+    """Of the item's own table, else of the first that prints it; NaN where none does."""
+    found = _printed_dense_by_table(paper).get((model, task, metric), {})
+    return found.get(item, next(iter(found.values()), math.nan))
+
+
+@cache
+def _printed_dense_by_table(paper: str) -> Mapping[tuple[str, str, str], Mapping[str, float]]:
+    """By model, task and metric the first printed number of dense in each table that has one."""
+    frame = published_frame(paper)
+    own = frame[(frame["method"] == "dense") & frame["value"].notna() & (frame["flag"] != "wrong_average")]
+    found: dict[tuple[str, str, str], dict[str, float]] = {}
+    keys = zip(*(own[name].astype(str) for name in ("model", "task", "metric")), strict=True)
+    for key, table, value in zip(keys, own["table"].astype(str), own["value"].astype(float), strict=True):
+        found.setdefault(key, {}).setdefault(table, value)
+    return found
