@@ -9,7 +9,7 @@ READY  := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: costs leaderboard reference efficiency help setup demo test test-all test-commands test-parts test-of-readme test-of-docs test-of-smollm2 check notebooks docs serve bench testbed reproduce format clean
+.PHONY: costs leaderboard reference efficiency help setup demo test test-all test-of-commands test-of-engine test-of-reports test-of-readme test-of-docs test-of-smollm2 check notebooks docs serve bench testbed reproduce format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,19 +28,24 @@ demo: $(READY)  ## the first page: policies on a pretrained model (98 MB, fetche
 	  echo "SmolLM2-135M could not be fetched, so this is the shipped model alone; make demo tries again."; \
 	  $(BIN)/python -m harness; fi
 
-# Two halves of about equal length in parallel, one thread each: faster than two threads, because most tests are small.
-COMMANDS := tests/api tests/cli tests/harness tests/results_site tests/scripts tests/tasks tests/workers $(wildcard tests/test_*.py)
+# Three parts of about equal length in parallel, one thread each: most tests are small, and some wait for processes.
 SLOWEST  := --durations=30 --durations-min=5
-PARTS    := $(filter-out tests/__pycache__ $(COMMANDS),$(patsubst %/,%,$(wildcard tests/*/)))
+REPORTS  := $(addprefix tests/,figures measured paper_report published report results_site verdicts) \
+  $(wildcard tests/test_reference*.py) tests/test_significance.py tests/test_statistics.py
+ENGINE   := $(addprefix tests/,api diagnostics engine policies reference scripts tasks)
+COMMANDS := $(filter-out tests/__pycache__ $(REPORTS) $(ENGINE),$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
 
 test: $(READY)  ## format check, lint, type check, tests
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target check test-commands test-parts
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target check test-of-commands test-of-engine test-of-reports
 
-test-commands: $(READY)
+test-of-commands: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SLOWEST) $(COMMANDS)
 
-test-parts: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SLOWEST) $(PARTS)
+test-of-engine: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SLOWEST) $(ENGINE)
+
+test-of-reports: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(SLOWEST) $(REPORTS)
 
 test-all: test  ## test, run every command of README and docs, and compare SmolLM2 with transformers on long prompts
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-of-readme test-of-docs test-of-smollm2

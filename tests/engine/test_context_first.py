@@ -108,7 +108,7 @@ def test_read_whole_the_question_does_decide_what_is_kept(model):
 
 @pytest.mark.parametrize("feed", FEEDS, ids=str)
 def test_budgets_hold_while_the_question_is_fed(model, feed):
-    """Every policy, also those with ragged caches and those that look at the future; together, and one of each alone."""
+    """Every policy, also those with ragged caches and those that look at the future; together, and one each alone."""
     names = evicting_in(feed, BUDGET)
     rows = [asked(name, question) for name in names for question in (QUESTION, OTHER)]
     for place, (row, outcome) in enumerate(zip(rows, Engine(model).generate(rows, feed), strict=True)):
