@@ -33,8 +33,8 @@ class SweepLauncher(Launcher):  # type: ignore[misc]
             return config
 
         # Hydra imports plugins for every command, and few commands are sweeps.
-        from harness.config.experiments import sweep_jobs
         from harness.config.foreign_code import check_trusted
+        from harness.config.jobs import sweep_jobs
 
         jobs = list(sweep_jobs(job_overrides, compose))
         for config in jobs:

@@ -19,10 +19,10 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from harness.config import experiments
 from harness.config.cell import Cell
 from harness.config.compose import checked_config, compose_config
 from harness.config.experiments import CONF, option_names
+from harness.config.jobs import grid_jobs
 from harness.config.policy_config import preset
 from harness.console import say
 from harness.papers.published import PAPERS
@@ -111,7 +111,7 @@ def _composed(*overrides: str) -> DictConfig:
 
 def _configurations(item: str) -> list[dict[str, Any]]:
     typed = [f"+exp={item}", "scale=mini"]
-    made = experiments.grid_jobs(_composed(*typed), typed, "mini", lambda each: _composed(*each))
+    made = grid_jobs(_composed(*typed), typed, "mini", lambda each: _composed(*each))
     return [checked_config(config) for config in made]
 
 

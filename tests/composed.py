@@ -7,7 +7,8 @@ from functools import cache
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from harness.config.experiments import CONF, with_each_file
+from harness.config.experiments import CONF
+from harness.config.jobs import with_each_file
 
 
 @cache

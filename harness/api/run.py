@@ -17,6 +17,7 @@ from harness.config import plugins
 from harness.config.cell import as_user_errors
 from harness.config.compose import checked_config, compose_config
 from harness.config.experiments import CONF
+from harness.config.jobs import sweep_jobs
 from harness.config.model_files import GGUF, model_folder
 from harness.config.type_check import check_names, check_value
 from harness.console import say
@@ -77,7 +78,8 @@ def run(
         [[f"budget={_word(each)}"] for each in _listed(budget)],
         [[f"task={each}"] for each in _listed(task)],
     ]
-    configs = [compose_config([*itertools.chain(*point), *beside]) for point in itertools.product(*axes)]
+    jobs = [[*itertools.chain(*point), *beside] for point in itertools.product(*axes)]
+    configs = list(sweep_jobs(jobs, compose_config))
     logger = logger_of(checked_config(configs[0])["logger"], Path(results_dir), "")
     try:
         done = run_sweep(configs, logger)

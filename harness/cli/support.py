@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.compose import checked_config, compose_config
-from harness.config.experiments import CONF, with_each_file
+from harness.config.experiments import CONF
+from harness.config.jobs import with_each_file
 from harness.config.model import ModelSpec
 from harness.config.policy_config import policy_from
 from harness.engine.requests import REGIMES, Prompting, reason_against

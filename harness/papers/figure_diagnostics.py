@@ -17,7 +17,7 @@ from harness.config import provenance
 from harness.config.cell import Cell
 from harness.config.compose import checked_config, composing_errors
 from harness.config.experiments import CONF
-from harness.config.experiments import grid_jobs as written_out
+from harness.config.jobs import grid_jobs as written_out
 from harness.config.model import ModelSpec, pick_device
 from harness.console import say
 from harness.errors import CellError

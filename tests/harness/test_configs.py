@@ -14,7 +14,8 @@ from omegaconf import OmegaConf
 import tasks
 from harness.config.budget import Budget
 from harness.config.cell import Cell
-from harness.config.experiments import CONF, CONFIG_GROUPS, group_nodes, option_names
+from harness.config.experiments import CONF, CONFIG_GROUPS, option_names
+from harness.config.jobs import group_nodes
 from harness.config.model import ModelSpec
 from harness.config.policy_config import policy_from
 

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from harness.config import experiments
 from harness.config.cell import Cell
 from harness.config.experiments import CONF, option_names
+from harness.config.jobs import grid_jobs, group_nodes, sweep_jobs
 from harness.config.policy_config import preset
 from harness.errors import UserError
 from harness.papers.figures.figure_cells import task_label
@@ -30,7 +31,7 @@ DRAWINGS = {
 def configurations(scale, *overrides):
     typed = [f"scale={scale}", *overrides]
     base = composed(*typed)
-    made = experiments.grid_jobs(base, typed, scale, lambda each: composed(*each))
+    made = grid_jobs(base, typed, scale, lambda each: composed(*each))
     return [OmegaConf.to_container(config, resolve=True) for config in made]
 
 
@@ -207,7 +208,7 @@ def test_at_full_scale_models_policies_tasks_and_budgets_are_files_and_numbers_t
             assert point[group] in options[group]
     base = composed("data=fixture", "policy=dense")
     chosen = [(f"task={task}",) for task in {point["task"] for point in points}]
-    for node in experiments.group_nodes(chosen, [], lambda each: composed(*each)).values():
+    for node in group_nodes(chosen, [], lambda each: composed(*each)).values():
         Cell.parse(OmegaConf.to_container(OmegaConf.merge(without(base, "task"), {"task": node}), resolve=True))
 
 
@@ -221,7 +222,7 @@ def test_files_of_groups_that_are_composed_together_are_those_composed_alone():
         ("++model.dtype=auto",): "model",
     }
     typed = ("seed=3", "policy.protect.recent=4", "++task.max_new_tokens=7")
-    nodes = experiments.group_nodes(wanted, typed, lambda each: composed(*each))
+    nodes = group_nodes(wanted, typed, lambda each: composed(*each))
     base = composed(*typed)
     for own, group in wanted.items():
         together = OmegaConf.merge(without(base, group), {group: nodes[own]})
@@ -262,6 +263,7 @@ def test_settings_that_are_typed_hold_for_every_file_that_a_grid_chooses():
         ({"policy": ["sink", "h2o"], "task.repeats": ["1", "2"]}, 4),  # a setting within a group: each alone
         ({"policy": ["sink", "h2o"], "policy.protect.sinks": ["3"]}, 2),  # which the file that is chosen must have
         ({"launcher": ["none", "local"]}, 2),  # another group
+        ({"budget": ["256", "512"], "++budget": ["1k"]}, 2),  # of two values the last one counts
     ],
 )
 def test_the_jobs_of_a_sweep_are_those_composed_alone(axes, compositions):
@@ -275,7 +277,7 @@ def test_the_jobs_of_a_sweep_are_those_composed_alone(axes, compositions):
         asked.append(typed)
         return composed(*typed)
 
-    made = [OmegaConf.to_container(job, resolve=True) for job in experiments.sweep_jobs(jobs, compose)]
+    made = [OmegaConf.to_container(job, resolve=True) for job in sweep_jobs(jobs, compose)]
     assert made == [OmegaConf.to_container(composed(*job), resolve=True) for job in jobs]
     assert len(asked) == compositions
 

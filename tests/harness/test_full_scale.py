@@ -11,6 +11,7 @@ from omegaconf import OmegaConf, open_dict
 
 from harness.config import experiments
 from harness.config.cell import Cell, reason_against_budget
+from harness.config.jobs import grid_jobs
 from harness.config.model import ModelSpec
 from harness.config.policy_config import preset
 from harness.engine.requests import reason_against_model
@@ -48,7 +49,7 @@ def configurations(paper):
     points = one_of_each(experiments.grid_points(OmegaConf.to_container(base.grids), "full"))
     with open_dict(base):
         base.grids = {f"{paper}/all": {"full": points}}
-    made = experiments.grid_jobs(base, typed, "full", lambda each: composed(*each))
+    made = grid_jobs(base, typed, "full", lambda each: composed(*each))
     return [OmegaConf.to_container(config, resolve=True) for config in made]
 
 

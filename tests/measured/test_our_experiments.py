@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 from harness.config import experiments
 from harness.config.cell import Cell
 from harness.config.experiments import CONF, option_names
+from harness.config.jobs import grid_jobs
 from harness.engine.requests import REGIMES
 from harness.papers.comparison_tables import reading_pairs
 from harness.papers.published import PAPERS
@@ -53,7 +54,7 @@ def test_all_is_the_union_of_the_items(scale):
 
 def test_simulated_blocks_are_cells_of_their_own():
     typed = ["scale=mini", "+exp=ours/oracle_gap", "policy=keydiff"]
-    made = experiments.grid_jobs(composed(*typed), typed, "mini", lambda each: composed(*each))
+    made = grid_jobs(composed(*typed), typed, "mini", lambda each: composed(*each))
     cells = [Cell.parse(OmegaConf.to_container(config, resolve=True)) for config in made]
     assert len({cell.id for cell in cells}) == 2 * 3
     assert {(cell.labels()["prompt"], cell.labels()["block_size"]) for cell in cells} == {

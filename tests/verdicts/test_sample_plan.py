@@ -14,7 +14,8 @@ from made_up_rows import rows_of
 from scipy.stats import norm
 
 from harness.cli.claim_samples import claim_sample_lines
-from harness.config.experiments import grid_jobs, planned_samples
+from harness.config.experiments import planned_samples
+from harness.config.jobs import grid_jobs
 from harness.config.model import ModelSpec
 from harness.errors import UserError
 from harness.papers.claim_demands import claim_demands
