@@ -26,15 +26,14 @@ class SweepLauncher(Launcher):  # type: ignore[misc]
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Hydra's hook: all jobs of the sweep, as lists of overrides; each may be an experiment of many grids."""
+        # Hydra imports plugins for every command, and few commands are sweeps.
+        from harness.config.foreign_code import check_trusted
+        from harness.config.jobs import sweep_jobs
 
         def compose(typed: Sequence[str]) -> DictConfig:
             config: DictConfig = self.context.config_loader.load_sweep_config(self.config, list(typed))
             check_trusted(config, [*self.config.hydra.overrides.task, *typed])
             return config
-
-        # Hydra imports plugins for every command, and few commands are sweeps.
-        from harness.config.foreign_code import check_trusted
-        from harness.config.jobs import sweep_jobs
 
         jobs = list(sweep_jobs(job_overrides, compose))
         for config in jobs:

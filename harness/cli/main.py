@@ -105,7 +105,7 @@ def _compose_with_hydra(words: Sequence[str], use: Callable[[Sequence[DictConfig
 
     sys.argv[1:] = words  # where Hydra reads them
     for plugin in (SweepLauncher, JobSweeper):
-        Plugins.instance().register(plugin)  # Hydra finds it by itself only where this folder is on sys.path
+        Plugins.instance().register(plugin)  # Hydra finds them by itself only where this folder is on sys.path
     jobs: list[DictConfig] = []
     composed = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(jobs.append)
     if words[0] in COMPLETION:

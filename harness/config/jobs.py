@@ -26,9 +26,8 @@ def grid_jobs(base: DictConfig, overrides: Sequence[str], scale: str, compose: C
         {key: value for key, value in point.items() if not {key, key.partition(".")[0]} & typed}
         for point in (grid_points if "limit" in typed else limited_points)(grids, scale)
     ]
-    yield from _point_jobs(
-        base, list({repr(sorted(point.items())): point for point in chosen}.values()), others, compose
-    )
+    distinct = {repr(sorted(point.items())): point for point in chosen}
+    yield from _point_jobs(base, list(distinct.values()), others, compose)
 
 
 def sweep_jobs(jobs: Sequence[Sequence[str]], compose: Compose) -> Iterator[DictConfig]:
@@ -61,10 +60,16 @@ def _swept_point(overrides: Iterable[str]) -> Point | None:
         if key in CONFIG_GROUPS and value in option_names(key):
             point[key] = value
         elif key in _plain_settings():
-            point[key] = OverridesParser.create().parse_override(override).value()
+            point[key] = _value_of(override)
         else:
             return None
     return point
+
+
+@cache
+def _value_of(override: str) -> Any:
+    """As Hydra reads it; a sweep has few values and many jobs."""
+    return OverridesParser.create().parse_override(override).value()
 
 
 @cache
