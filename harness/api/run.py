@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pandas as pd
-from omegaconf import OmegaConf
 from rich.markup import escape
 from transformers import PreTrainedModel
 
@@ -16,7 +15,7 @@ from harness.api.save_model import saved
 from harness.config import plugins
 from harness.config.cell import as_user_errors
 from harness.config.compose import checked_config, compose_config
-from harness.config.experiments import CONF
+from harness.config.experiments import default_settings
 from harness.config.jobs import sweep_jobs
 from harness.config.model_files import GGUF, model_folder
 from harness.config.type_check import check_names, check_value
@@ -120,7 +119,7 @@ def _policy(value: Any) -> list[str]:
 
 
 def _known(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    known = {str(key) for key in OmegaConf.load(CONF / "config.yaml")} - {"defaults", "hydra", *AXES}
+    known = {str(key) for key in default_settings()} - {"defaults", "hydra", *AXES}
     check_names(settings, known)
     return settings
 

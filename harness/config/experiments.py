@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from harness.errors import UserError
 
@@ -57,6 +57,14 @@ def _first_comment(group: str, name: str) -> str:
     lines = (CONF / group / f"{name}.yaml").read_text().splitlines()
     comments = (line.lstrip("# ") for line in lines if line.startswith("#") and not line.startswith("# @"))
     return next(comments, "")
+
+
+@cache
+def default_settings() -> DictConfig:
+    """``conf/config.yaml`` as it is written: to be read, never changed."""
+    found = OmegaConf.load(CONF / "config.yaml")
+    assert isinstance(found, DictConfig)
+    return found
 
 
 @cache

@@ -12,7 +12,14 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from harness.config.experiments import CONF, CONFIG_GROUPS, Point, grid_points, limited_points, option_names
+from harness.config.experiments import (
+    CONFIG_GROUPS,
+    Point,
+    default_settings,
+    grid_points,
+    limited_points,
+    option_names,
+)
 
 Compose = Callable[[Sequence[str]], DictConfig]
 
@@ -45,7 +52,7 @@ def sweep_jobs(jobs: Sequence[Sequence[str]], compose: Compose) -> Iterator[Dict
         yield from _point_jobs(base, known, shared, compose)
         return
     for job in jobs:
-        config = compose(job)
+        config = base if base is not None and len(jobs) == 1 else compose(job)
         if "grids" in config:
             yield from grid_jobs(config, job, config.hydra.runtime.choices.scale, compose)
         else:
@@ -75,7 +82,7 @@ def _value_of(override: str) -> Any:
 @cache
 def _plain_settings() -> frozenset[str]:
     """Of conf/config.yaml, those that are no group and have no settings of their own."""
-    written: Any = OmegaConf.to_container(OmegaConf.load(CONF / "config.yaml"))
+    written: Any = OmegaConf.to_container(default_settings())
     return frozenset(key for key, value in written.items() if key != "defaults" and not isinstance(value, dict))
 
 
@@ -116,7 +123,7 @@ def group_nodes(
         for override in (*own, *_settings_within(_parts(own[0])[0], others))
     ]
     files = compose([*others, *moved]).chosen if places else {}
-    below: Any = OmegaConf.load(CONF / "config.yaml")  # the values of a group that its files leave out
+    below = default_settings()  # the values of a group that its files leave out
     nodes: dict[tuple[str, ...], DictConfig] = {}
     for own in each:
         group, _, _ = _parts(own[0])

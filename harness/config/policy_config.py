@@ -14,7 +14,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from harness.config.compose import checked_config, compose_config
-from harness.config.experiments import CONF
+from harness.config.experiments import default_settings
 from harness.config.head_profiles import with_profile
 from harness.config.model import ModelSpec
 from harness.config.plugins import as_policy, build_plugin, checked_scorer, is_plugin, registered_object
@@ -57,7 +57,7 @@ def _policy_of_plugin(config: Mapping[str, Any], model: ModelSpec, trusted: Coll
 @cache
 def _default_parts() -> Mapping[str, Any]:
     """The parts that every policy's configuration has where nothing sets them."""
-    found: Any = OmegaConf.to_container(OmegaConf.load(CONF / "config.yaml").policy)
+    found: Any = OmegaConf.to_container(default_settings().policy)
     return found  # type: ignore[no-any-return]
 
 
