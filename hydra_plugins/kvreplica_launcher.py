@@ -18,11 +18,11 @@ from omegaconf import DictConfig
 
 
 class SweepLauncher(Launcher):  # type: ignore[misc]
-    """Composes every job of the sweep first; the task function only gathers them (`harness.cli.main`)."""
+    """Composes every job of the sweep; the task function only gathers them (`harness.cli.main.GatheredJobs`)."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Hydra's hook: remember what is needed to compose jobs."""
-        self.context, self.config, self.gather = hydra_context, config, task_function
+        self.context, self.config, self.gathered = hydra_context, config, task_function
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Hydra's hook: all jobs of the sweep, as lists of overrides; each may be an experiment of many grids."""
@@ -35,10 +35,8 @@ class SweepLauncher(Launcher):  # type: ignore[misc]
             check_trusted(config, [*self.config.hydra.overrides.task, *typed])
             return config
 
-        jobs = list(sweep_jobs(job_overrides, compose))
-        for config in jobs:
-            self.gather(config)
-        return [JobReturn(cfg=config, working_dir=str(Path.cwd()), status=JobStatus.COMPLETED) for config in jobs]
+        self.gathered.jobs += sweep_jobs(job_overrides, compose)
+        return [JobReturn(working_dir=str(Path.cwd()), status=JobStatus.COMPLETED) for _ in self.gathered.jobs]
 
 
 class JobSweeper(BasicSweeper):  # type: ignore[misc]

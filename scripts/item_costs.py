@@ -20,7 +20,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from harness.config.cell import Cell
-from harness.config.compose import checked_config, compose_config
+from harness.config.compose import compose_config
 from harness.config.experiments import CONF, option_names
 from harness.config.jobs import grid_jobs
 from harness.config.policy_config import preset
@@ -112,7 +112,7 @@ def _composed(*overrides: str) -> DictConfig:
 def _configurations(item: str) -> list[dict[str, Any]]:
     typed = [f"+exp={item}", "scale=mini"]
     made = grid_jobs(_composed(*typed), typed, "mini", lambda each: _composed(*each))
-    return [checked_config(config) for config in made]
+    return list(made)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ import inspect
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
@@ -228,8 +229,14 @@ def texts_hash(*texts: str) -> str:
 
 def files_hash(*files: Path) -> str:
     """16 hex digits of names and contents, in the order of the names."""
+    return _files_hash(tuple((file, file.stat().st_mtime_ns) for file in sorted(files, key=lambda file: file.name)))
+
+
+@cache
+def _files_hash(files: tuple[tuple[Path, int], ...]) -> str:
+    """Of files and the times of their last change: every cell of a sweep asks for the hashes of its task's files."""
     digest = hashlib.sha256()
-    for file in sorted(files, key=lambda file: file.name):
+    for file, _ in files:
         content = file.read_bytes()
         digest.update(f"{file.name}:{len(content)}:".encode() + content)
     return digest.hexdigest()[:16]

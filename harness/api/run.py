@@ -14,10 +14,11 @@ from transformers import PreTrainedModel
 from harness.api.save_model import saved
 from harness.config import plugins
 from harness.config.cell import as_user_errors
-from harness.config.compose import checked_config, compose_config
+from harness.config.compose import compose_config, composing_errors
 from harness.config.experiments import default_settings
 from harness.config.jobs import sweep_jobs
 from harness.config.model_files import GGUF, model_folder
+from harness.config.settings import check_config
 from harness.config.type_check import check_names, check_value
 from harness.console import say
 from harness.errors import UserError
@@ -78,8 +79,10 @@ def run(
         [[f"task={each}"] for each in _listed(task)],
     ]
     jobs = [[*itertools.chain(*point), *beside] for point in itertools.product(*axes)]
-    configs = list(sweep_jobs(jobs, compose_config))
-    logger = logger_of(checked_config(configs[0])["logger"], Path(results_dir), "")
+    with composing_errors():
+        configs = list(sweep_jobs(jobs, compose_config))
+    check_config(configs[0])
+    logger = logger_of(configs[0]["logger"], Path(results_dir), "")
     try:
         done = run_sweep(configs, logger)
     except KeyboardInterrupt:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from omegaconf import DictConfig
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from harness.config.experiments import planned_samples
 from harness.papers.claim_demands import claim_demands
@@ -15,10 +14,10 @@ HEAD = "claim   wants           gets  sees    needs       measured by"
 WIDTH = 100  # columns of a terminal
 
 
-def claim_sample_lines(configs: Sequence[DictConfig]) -> list[str]:
+def claim_sample_lines(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """The lines of the table; empty where the configurations are not those of a paper on a model of ours."""
-    paper, _, item = str(configs[0].name).partition("-")
-    scale = next((each for each in OF_OUR_MODELS if configs[0].model.name == model_of(each)), None)
+    paper, _, item = configs[0]["name"].partition("-")
+    scale = next((each for each in OF_OUR_MODELS if configs[0]["model"]["name"] == model_of(each)), None)
     if paper not in PAPERS or scale is None:
         return []
     experiment = f"{paper}/{item}" if item else ""

@@ -15,6 +15,8 @@ from harness.errors import UserError
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from harness.config.jobs import JobConfig
+
 QUICK_START = "+exp=quickstart"
 COMPLETION = ("-sc", "--shell-completion", "--shell_completion")  # Hydra's: install=bash, query=bash, uninstall=bash
 COMMANDS = {
@@ -84,18 +86,31 @@ def _called(command: str, words: Sequence[str]) -> int | None:
 # What runs and plans import takes seconds, for which a mistake in the command line need not wait.
 
 
-def _run(jobs: Sequence[DictConfig]) -> None:
-    from harness.config.compose import checked_config
+def _run(jobs: Sequence[JobConfig]) -> None:
+    from harness.config.settings import check_config
 
-    checked_config(jobs[0])
+    check_config(jobs[0])
     importlib.import_module("harness.cli.run").sweep(jobs)
 
 
-def _plan(jobs: Sequence[DictConfig]) -> None:
+def _plan(jobs: Sequence[JobConfig]) -> None:
     importlib.import_module("harness.cli.plan").show(jobs)
 
 
-def _compose_with_hydra(words: Sequence[str], use: Callable[[Sequence[DictConfig]], None]) -> None:
+class GatheredJobs:
+    """The jobs of a command: Hydra calls it with the job of a single run; our launcher adds those of a sweep."""
+
+    def __init__(self) -> None:
+        self.jobs: list[JobConfig] = []
+
+    def __call__(self, config: DictConfig) -> None:
+        """Add a single run."""
+        from harness.config.jobs import resolved
+
+        self.jobs.append(resolved(config))
+
+
+def _compose_with_hydra(words: Sequence[str], use: Callable[[Sequence[JobConfig]], None]) -> None:
     """Hydra composes, one job or all jobs of ``-m``; they are used here together, when Hydra is done."""
     import hydra
     from hydra.core.plugins import Plugins
@@ -106,8 +121,8 @@ def _compose_with_hydra(words: Sequence[str], use: Callable[[Sequence[DictConfig
     sys.argv[1:] = words  # where Hydra reads them
     for plugin in (SweepLauncher, JobSweeper):
         Plugins.instance().register(plugin)  # Hydra finds them by itself only where this folder is on sys.path
-    jobs: list[DictConfig] = []
-    composed = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(jobs.append)
+    gathered = GatheredJobs()
+    composed = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(gathered)
     if words[0] in COMPLETION:
         composed()
         return
@@ -118,8 +133,8 @@ def _compose_with_hydra(words: Sequence[str], use: Callable[[Sequence[DictConfig
     sys.argv[1:] = overrides_first(words)
     with composing_errors():
         composed()
-    if jobs:
-        use(jobs)
+    if gathered.jobs:
+        use(gathered.jobs)
 
 
 def _is_misspelled(word: str) -> bool:

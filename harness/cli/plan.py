@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from rich.markup import escape
 
 from harness.cli.claim_samples import claim_sample_lines
 from harness.config.cell import Cell, task_from
-from harness.config.compose import checked_config
 from harness.config.head_profiles import FILES
 from harness.config.model import DTYPES, ModelSpec, pick_device
 from harness.config.policy_config import preset
+from harness.config.settings import check_config
 from harness.console import say
 from harness.engine.requests import Prompting, Request
 from harness.errors import UserError
@@ -62,10 +61,9 @@ class Planned:
     assumed: set[str] = field(default_factory=set)
 
 
-def show(configs: Sequence[DictConfig]) -> None:
+def show(configs: Sequence[Mapping[str, Any]]) -> None:
     """Print the plan. Raises `UserError` where even a single row cannot fit into this machine's memory."""
-    first = configs[0]
-    device = pick_device(first.device)
+    device = pick_device(configs[0]["device"])
     too_large = []
     for part in planned(configs):
         config = text_config(part.model)
@@ -93,7 +91,7 @@ def show(configs: Sequence[DictConfig]) -> None:
         raise UserError(" ".join(too_large))
 
 
-def planned(configs: Sequence[DictConfig]) -> list[Planned]:
+def planned(configs: Sequence[Mapping[str, Any]]) -> list[Planned]:
     """By model. Cells whose model and data are here are counted exactly, baselines included."""
     prompts = Prompts()
     here, absent = _divided(configs)
@@ -108,21 +106,19 @@ def planned(configs: Sequence[DictConfig]) -> list[Planned]:
         ):
             say(escape(line))
         cells = unique_cells([*(each.cell for each in asked), *beside])
-        _exactly(cells, Store(Path(configs[0].results_dir) / "runs"), prompts, parts)
+        _exactly(cells, Store(Path(configs[0]["results_dir"]) / "runs"), prompts, parts)
     _by_published_lengths(absent, parts)
     return list(parts.values())
 
 
-def _divided(configs: Sequence[DictConfig]) -> tuple[list[DictConfig], list[Mapping[str, Any]]]:
-    """Configurations whose model and data are on this machine, and the others as plain dicts."""
-    here: list[DictConfig] = []
+def _divided(configs: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """Configurations whose model and data are on this machine, and the others."""
+    here: list[Mapping[str, Any]] = []
     absent: list[Mapping[str, Any]] = []
     for config in configs:
-        plain = checked_config(config)
-        if _model_is_here(ModelSpec.parse(plain["model"])) and _data_is_here(plain["task"]):
-            here.append(config)
-        else:
-            absent.append(plain)
+        check_config(config)
+        is_here = _model_is_here(ModelSpec.parse(config["model"])) and _data_is_here(config["task"])
+        (here if is_here else absent).append(config)
     return here, absent
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from rich.markup import escape
 
 from harness.config.cell import USER_ERRORS, Cell
-from harness.config.compose import checked_config
 from harness.config.experiments import CONF
 from harness.console import say
 from harness.errors import MissingInputError, UserError
@@ -31,19 +30,20 @@ CHOSEN_BY_MODEL = re.compile(r"\+*(scale|model(\.\w+)*)=")
 SMALL_MODEL = "smollm2-135m"  # what runs on any machine once it is fetched
 
 
-def sweep(configs: Sequence[DictConfig]) -> None:
+def sweep(configs: Sequence[Mapping[str, Any]]) -> None:
     """Run all jobs of one command together. Raises the errors of `harness.config.cell.USER_ERRORS`.
 
     Cells that cannot be run as asked are named before and after the others have run.
     """
-    name, results_dir = str(configs[0].name), Path(configs[0].results_dir)
-    logger = logger_of(OmegaConf.to_container(configs[0].logger, resolve=True), results_dir, name)
+    first = configs[0]
+    name, results_dir = first["name"], Path(first["results_dir"])
+    logger = logger_of(first["logger"], results_dir, name)
     try:
         done = run_sweep(configs, logger)
     except MissingInputError as error:
         raise UserError(f"{error}\n{_runs_now(sys.argv[1:], configs)}") from error
     rows = done.finished.rows()
-    if configs[0].summary:
+    if first["summary"]:
         _report(rows, name, results_dir, done.notes)
     _say_result(done.finished)
     if name_kept := _name_kept(sys.argv[1:], configs, rows):
@@ -53,12 +53,12 @@ def sweep(configs: Sequence[DictConfig]) -> None:
         raise UserError(" ".join(problems))
 
 
-def _runs_now(words: Sequence[str], configs: Sequence[DictConfig]) -> str:
+def _runs_now(words: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> str:
     """The same command on what is here: a small real model where there is data for it, else what is installed."""
     here = _tasks_with_data(configs)
     shipped = _command(words, CHOSEN_BY_SCALE, "scale=mini")
     path = f"What runs now, on synthetic rows and the shipped model, as a test of the path: {shipped}"
-    if not here or configs[0].model.name == SMALL_MODEL:
+    if not here or configs[0]["model"]["name"] == SMALL_MODEL:
         return path
     small: Any = OmegaConf.load(CONF / "model" / f"{SMALL_MODEL}.yaml")
     pretrained = _command(words, CHOSEN_BY_MODEL, f"model={SMALL_MODEL}")
@@ -73,12 +73,12 @@ def _command(words: Sequence[str], replaced: re.Pattern[str], by: str) -> str:
     return shlex.join(["python", "-m", "harness", *(word for word in words if not replaced.match(word)), by])
 
 
-def _tasks_with_data(configs: Sequence[DictConfig]) -> list[str]:
+def _tasks_with_data(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Labels of the tasks whose data is on this machine."""
     found: dict[str, None] = {}
     for config in configs:
         try:
-            found[Cell.parse(checked_config(config)).task.label] = None
+            found[Cell.parse(config).task.label] = None
         except USER_ERRORS:
             continue
     return list(found)
@@ -98,7 +98,7 @@ def _report(rows: pd.DataFrame, name: str, results_dir: Path, notes: Sequence[st
     say(f"Report: {page}")
 
 
-def _name_kept(words: Sequence[str], configs: Sequence[DictConfig], rows: pd.DataFrame) -> str:
+def _name_kept(words: Sequence[str], configs: Sequence[Mapping[str, Any]], rows: pd.DataFrame) -> str:
     """The name of a policy's rows where its settings were typed without a name, or with one that they do not have.
 
     A name is no part of a cell's identity: the first one that its settings ran under stays with their samples.
@@ -110,7 +110,7 @@ def _name_kept(words: Sequence[str], configs: Sequence[DictConfig], rows: pd.Dat
     if not changed or not names:
         return ""
     if "policy.name" in typed:
-        asked = dict.fromkeys(str(config.policy.name) for config in configs)
+        asked = dict.fromkeys(config["policy"]["name"] for config in configs)
         if asked.keys() & set(names):
             return ""
         return (

@@ -128,8 +128,8 @@ class Cell:
 
     def description(self) -> dict[str, Any]:
         """What the store keeps of a cell besides provenance: labels, identity, source files, configuration."""
-        resolved = {name: value for name, value in self.configuration.items() if name != "hydra"}
-        return {**self.labels(), "config": self.identity, "sources": self.code, "resolved": resolved}
+        own = {"config": self.identity, "sources": self.code, "resolved": dict(self.configuration)}
+        return {**self.labels(), **own}
 
     def labels(self) -> dict[str, Any]:
         """The columns of the ``cells`` table that reports group by (docs/design/rows.md)."""

@@ -22,10 +22,11 @@ from harness.config.experiments import (
 )
 
 Compose = Callable[[Sequence[str]], DictConfig]
+JobConfig = dict[str, Any]  # a configuration as plain dicts and lists, every reference replaced
 
 
-def grid_jobs(base: DictConfig, overrides: Sequence[str], scale: str, compose: Compose) -> Iterator[DictConfig]:
-    """The configurations of an experiment. ``overrides``: what was typed with it; it wins over the grids."""
+def grid_jobs(base: DictConfig, overrides: Sequence[str], scale: str, compose: Compose) -> Iterator[JobConfig]:
+    """The jobs of an experiment. ``overrides``: what was typed with it; it wins over the grids."""
     grids: Any = OmegaConf.to_container(base.grids)
     others = [override for override in overrides if override.partition("=")[0].lstrip("+") != "exp"]
     typed = {override.partition("=")[0].lstrip("+~").partition("@")[0] for override in overrides}
@@ -37,8 +38,8 @@ def grid_jobs(base: DictConfig, overrides: Sequence[str], scale: str, compose: C
     yield from _point_jobs(base, list(distinct.values()), others, compose)
 
 
-def sweep_jobs(jobs: Sequence[Sequence[str]], compose: Compose) -> Iterator[DictConfig]:
-    """The configurations of a sweep (``-m``), of which each job is a list of overrides.
+def sweep_jobs(jobs: Sequence[Sequence[str]], compose: Compose) -> Iterator[JobConfig]:
+    """The jobs of a sweep (``-m``), each from a list of overrides.
 
     Jobs that differ in files of ``conf/`` and in plain settings are composed together, as the points of a grid are.
     """
@@ -56,7 +57,18 @@ def sweep_jobs(jobs: Sequence[Sequence[str]], compose: Compose) -> Iterator[Dict
         if "grids" in config:
             yield from grid_jobs(config, job, config.hydra.runtime.choices.scale, compose)
         else:
-            yield config
+            yield resolved(job_settings(config))
+
+
+def resolved(config: DictConfig) -> JobConfig:
+    """A composed configuration as plain dicts and lists, every reference replaced."""
+    found: Any = OmegaConf.to_container(config, resolve=True)
+    return found  # type: ignore[no-any-return]
+
+
+def job_settings(config: DictConfig) -> DictConfig:
+    """Those of a job: without the grids of an experiment and Hydra's own."""
+    return OmegaConf.masked_copy(config, [key for key in config if key not in ("grids", "hydra")])
 
 
 def _swept_point(overrides: Iterable[str]) -> Point | None:
@@ -88,21 +100,23 @@ def _plain_settings() -> frozenset[str]:
 
 def _point_jobs(
     base: DictConfig, points: Sequence[Point], others: Sequence[str], compose: Compose
-) -> Iterator[DictConfig]:
+) -> Iterator[JobConfig]:
     """The base with the files and values of each point."""
     by_group = [_overrides(point) for point in points]
     nodes = group_nodes((own for each in by_group for own in each.values()), others, compose)
-    replaced = set.intersection(*map(set, by_group))  # groups that every point replaces are not copied each time
-    plain = OmegaConf.masked_copy(base, [key for key in base if key not in ("grids", "hydra", *replaced)])
+    settings = job_settings(base)
+    copies: dict[frozenset[str], tuple[DictConfig, dict[str, Any]]] = {}  # by what a point replaces, and what is there
     for point, own in zip(points, by_group, strict=True):
-        config = plain.copy()
+        values = {key: value for key, value in point.items() if key.partition(".")[0] not in CONFIG_GROUPS}
+        values |= {group: nodes[choice] for group, choice in own.items()}
+        if (replaced := frozenset(values)) not in copies:
+            copies[replaced] = settings.copy(), {}
+        config, there = copies[replaced]
         with open_dict(config):
-            for group, choice in own.items():
-                config[group] = nodes[choice]
-            for key, value in point.items():
-                if key.partition(".")[0] not in CONFIG_GROUPS:
-                    config[key] = value
-        yield config
+            for key, value in values.items():
+                if there.get(key) is not value:  # a group is copied whole when it is set
+                    config[key] = there[key] = value
+        yield resolved(config)
 
 
 def group_nodes(

@@ -126,7 +126,6 @@ class Settings:
     results_dir: Folder
 
 
-BESIDE = ("grids", "hydra")  # an experiment's cells, and Hydra's own settings
 GROUPS: Mapping[str, Mapping[str, type]] = {
     "launcher": {"local": LocalLauncher, "slurm": SlurmLauncher, "ray": RayLauncher},
     "logger": {"wandb": WandbSettings},
@@ -139,7 +138,7 @@ def check_config(config: Mapping[str, Any]) -> None:
     The parts of the policy, the model and the task are checked where they are built (`harness.config.cell.Cell.parse`).
     """
     known = [field.name for field in fields(Settings)]
-    check_names([name for name in config if name not in BESIDE], known)
+    check_names([name for name in config if name != "grids"], known)
     check_settings(Settings, config)
     check_settings(EngineSettings, config["engine"], "engine")
     check_names(config["engine"], [field.name for field in fields(EngineSettings)], "The engine")

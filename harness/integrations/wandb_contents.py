@@ -53,10 +53,7 @@ class WandbGroup:
 
     def config(self) -> dict[str, Any]:
         """The resolved configurations: what all cells share, and by cell what they do not."""
-        asked = {
-            cell.id: {name: cell.configuration[name] for name in cell.configuration if name != "hydra"}
-            for cell in self.cells
-        }
+        asked = {cell.id: cell.configuration for cell in self.cells}
         first, *rest = asked.values()
         shared = {name: value for name, value in first.items() if all(one.get(name) == value for one in rest)}
         return {

@@ -15,10 +15,11 @@ from omegaconf import DictConfig
 from harness.analysis.recording import DenseRuns
 from harness.config import provenance
 from harness.config.cell import Cell
-from harness.config.compose import checked_config, composing_errors
+from harness.config.compose import composing_errors
 from harness.config.experiments import CONF
-from harness.config.jobs import grid_jobs as written_out
+from harness.config.jobs import grid_jobs
 from harness.config.model import ModelSpec, pick_device
+from harness.config.settings import check_config
 from harness.console import say
 from harness.errors import CellError
 from harness.papers.claim_diagnostics import diagnostics_for_claims
@@ -116,14 +117,14 @@ def _item_configs(
     if not wanted.names:
         return
     typed = [f"+exp={paper}/{experiment_name(item_with_cells(paper, item))}", f"scale={scale}", *overrides]
-    for job in written_out(_compose(tuple(typed)), typed, scale, lambda given: _compose(tuple(given))):
-        yield checked_config(job)
-        if wanted.of_dense:
-            return
+    with composing_errors():
+        jobs = list(grid_jobs(_compose(tuple(typed)), typed, scale, lambda given: _compose(tuple(given))))
+    for job in jobs[:1] if wanted.of_dense else jobs:
+        check_config(job)
+        yield job
 
 
 @cache
 def _compose(overrides: tuple[str, ...]) -> DictConfig:
     """A composed configuration; figures share most of theirs."""
-    with composing_errors():
-        return compose("config", overrides=list(overrides))
+    return compose("config", overrides=list(overrides))

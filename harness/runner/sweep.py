@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pandas as pd
-from omegaconf import DictConfig
 from rich.markup import escape
 
 from harness.config.budget import Budget, published_length
 from harness.config.cell import Cell, greatest
-from harness.config.compose import checked_config
 from harness.config.model import ModelSpec
 from harness.config.policy_config import preset
+from harness.config.settings import check_config
 from harness.console import say
 from harness.errors import CellError, MissingInputError, UserError
 from harness.runner.checks import UnsupportedCell, explain_unsupported, reason_against_cell
@@ -107,17 +106,18 @@ class SweepResult:
     refused: tuple[str, ...]
 
 
-def run_sweep(configs: Sequence[DictConfig], logger: Logger) -> SweepResult:
+def run_sweep(configs: Sequence[Mapping[str, Any]], logger: Logger) -> SweepResult:
     """Run the cells that can be run and their baselines; print which others cannot, and why.
 
-    Raises the errors of `harness.config.cell.USER_ERRORS`, and `UserError` where no cell can be run.
+    ``configs``: plain containers, one for each job. Raises the errors of `harness.config.cell.USER_ERRORS`, and
+    `UserError` where no cell can be run.
     """
-    prompts, results_dir = Prompts(), Path(configs[0].results_dir)
-    plain = checked_config(configs[0])
-    settings = RunSettings.parse(plain)
+    prompts, first = Prompts(), configs[0]
+    check_config(first)
+    settings = RunSettings.parse(first)
     requested, unsupported = parse_cells(configs, prompts)
     if not requested:
-        raise nothing_to_run(unsupported, plain)
+        raise nothing_to_run(unsupported, first)
     baselines, impossible = baseline_cells(requested, prompts)
     refused = explain_unsupported(unsupported, "Refused, and not run:")
     notes = [
@@ -129,8 +129,8 @@ def run_sweep(configs: Sequence[DictConfig], logger: Logger) -> SweepResult:
         say(escape(note))
     cells = unique_cells([*(each.cell for each in requested), *baselines])
     logger.started(cells)
-    spec = JobSpec(cells, results_dir, str(configs[0].device), settings)
-    done = launch(spec, plain["launcher"], prompts, Progress(on_stored=logger.progress))
+    spec = JobSpec(cells, Path(first["results_dir"]), first["device"], settings)
+    done = launch(spec, first["launcher"], prompts, Progress(on_stored=logger.progress))
     return SweepResult(done, tuple(notes), tuple(refused))
 
 
@@ -159,19 +159,21 @@ def explain_scaled_budgets(requested: Sequence[RequestedCell], prompts: Prompts)
     return [f"{of}: {min(slots)} to {max(slots)} slots of the synthetic prompts here" for of, slots in found.items()]
 
 
-def parse_cells(configs: Sequence[DictConfig], prompts: Prompts) -> tuple[list[RequestedCell], list[UnsupportedCell]]:
+def parse_cells(
+    configs: Sequence[Mapping[str, Any]], prompts: Prompts
+) -> tuple[list[RequestedCell], list[UnsupportedCell]]:
     """The cells that can be run, each once, and those that cannot.
 
     A cell that several configurations request gets the greatest number of samples of them.
     """
     parsed: list[RequestedCell] = []
     unsupported: list[UnsupportedCell] = []
-    for job in configs:
-        plain = checked_config(job)
+    for config in configs:
+        check_config(config)
         try:
-            parsed.append(RequestedCell(plain, Cell.parse(plain)))
+            parsed.append(RequestedCell(config, Cell.parse(config)))
         except (CellError, TaskError) as error:
-            name = str(plain["policy"].get("name"))
+            name = str(config["policy"].get("name"))
             data_set = error.data_set if isinstance(error, MissingDataError) else ""
             unsupported.append(UnsupportedCell(name, str(error), isinstance(error, MissingDataError), data_set))
     by_id = {each.cell.id: each for each in reversed(parsed)}

@@ -31,8 +31,7 @@ DRAWINGS = {
 def configurations(scale, *overrides):
     typed = [f"scale={scale}", *overrides]
     base = composed(*typed)
-    made = grid_jobs(base, typed, scale, lambda each: composed(*each))
-    return [OmegaConf.to_container(config, resolve=True) for config in made]
+    return list(grid_jobs(base, typed, scale, lambda each: composed(*each)))
 
 
 @cache
@@ -277,7 +276,7 @@ def test_the_jobs_of_a_sweep_are_those_composed_alone(axes, compositions):
         asked.append(typed)
         return composed(*typed)
 
-    made = [OmegaConf.to_container(job, resolve=True) for job in sweep_jobs(jobs, compose)]
+    made = list(sweep_jobs(jobs, compose))
     assert made == [OmegaConf.to_container(composed(*job), resolve=True) for job in jobs]
     assert len(asked) == compositions
 

@@ -49,8 +49,7 @@ def configurations(paper):
     points = one_of_each(experiments.grid_points(OmegaConf.to_container(base.grids), "full"))
     with open_dict(base):
         base.grids = {f"{paper}/all": {"full": points}}
-    made = grid_jobs(base, typed, "full", lambda each: composed(*each))
-    return [OmegaConf.to_container(config, resolve=True) for config in made]
+    return list(grid_jobs(base, typed, "full", lambda each: composed(*each)))
 
 
 @pytest.mark.parametrize("paper", PAPERS)

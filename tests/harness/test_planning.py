@@ -9,6 +9,7 @@ from composed import composed
 
 from harness.cli.plan import planned, show
 from harness.cli.run import sweep
+from harness.config.jobs import resolved
 from harness.config.model import ModelSpec
 from harness.config.model_files import BUNDLED
 from harness.engine.batch.evict import slots_enabled
@@ -28,7 +29,7 @@ SMALL = ("task=niah", "task.lengths=[256]", "task.depths=[50]", "task.repeats=2"
 
 
 def configs(*sets):
-    return [composed(*each) for each in sets]
+    return [resolved(composed(*each)) for each in sets]
 
 
 def test_samples_and_prompt_tokens_of_a_plan_are_those_of_the_run(tmp_path):

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 from composed import composed
-from omegaconf import OmegaConf
 
 from harness.cli.plan import planned
 from harness.cli.run import sweep
 from harness.config.cell import Cell
+from harness.config.jobs import resolved
 from harness.errors import UserError
 from harness.runner import plan as plan_module
 from harness.runner.plan import plan, unique_cells
@@ -22,12 +22,12 @@ SMALL = ("task=niah", "task.lengths=[192,256]", "task.depths=[50]", "task.repeat
 
 
 def configs(*sets):
-    return [composed(*SMALL, *each) for each in sets]
+    return [resolved(composed(*SMALL, *each)) for each in sets]
 
 
 def cell(*words):
     (config,) = configs(words)
-    return Cell.parse(OmegaConf.to_container(config, resolve=True))
+    return Cell.parse(config)
 
 
 def counts(results_dir):

@@ -55,7 +55,7 @@ def test_all_is_the_union_of_the_items(scale):
 def test_simulated_blocks_are_cells_of_their_own():
     typed = ["scale=mini", "+exp=ours/oracle_gap", "policy=keydiff"]
     made = grid_jobs(composed(*typed), typed, "mini", lambda each: composed(*each))
-    cells = [Cell.parse(OmegaConf.to_container(config, resolve=True)) for config in made]
+    cells = list(map(Cell.parse, made))
     assert len({cell.id for cell in cells}) == 2 * 3
     assert {(cell.labels()["prompt"], cell.labels()["block_size"]) for cell in cells} == {
         (regime, block) for regime in ("blocked", "simulated") for block in (16, 32, 128)
