@@ -18,8 +18,10 @@ setup: $(READY)  ## create .venv and install the project with its tools
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	# The pip that Python brings may be years old, and such a one takes half a minute longer to choose the versions.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --upgrade pip
 	# Python compiles a module at its first import; compiling all of them here would take a minute or two.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	touch $@
 
 # Without a network for the weights, the shipped model alone.
