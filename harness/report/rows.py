@@ -44,6 +44,8 @@ def checked_rows(rows: pd.DataFrame) -> pd.DataFrame:
         raise UserError(f"The rows lack columns of the results schema: {', '.join(missing)}.")
     out = rows.reset_index(drop=True)
     for name in _TEXT:
+        if pd.api.types.infer_dtype(out[name], skipna=False) == "string":
+            continue
         given = zip(out[name].tolist(), out[name].notna(), strict=True)
         out[name] = pd.Series([str(value) if known else "" for value, known in given], out.index, dtype=object)
     for name in _NUMBERS:
