@@ -32,9 +32,9 @@ demo: $(READY)  ## the first page: policies on a pretrained model (98 MB, fetche
 
 # Three parts of about equal length in parallel, one thread each: most tests are small, and some wait for processes.
 SLOWEST  := --durations=30 --durations-min=5
-REPORTS  := $(addprefix tests/,figures measured paper_report published report results_site verdicts) \
+REPORTS  := $(addprefix tests/,figures measured paper_report published report results_site scripts verdicts) \
   $(wildcard tests/test_reference*.py) tests/test_significance.py tests/test_statistics.py
-ENGINE   := $(addprefix tests/,api diagnostics engine policies reference scripts tasks)
+ENGINE   := $(addprefix tests/,api diagnostics engine policies reference tasks)
 COMMANDS := $(filter-out tests/__pycache__ $(REPORTS) $(ENGINE),$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
 
 test: $(READY)  ## format check, lint, type check, tests

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -82,6 +83,8 @@ def _manager(name: str, include_path: str | None) -> Any:
     own = _index(include_path, False)
     if name in own.all_tasks or (name.endswith(".yaml") and Path(name).is_file()):
         return own
+    if (folder := _shipped_folder(name)) is not None and name in (found := _index(folder, False)).all_tasks:
+        return found
     everything = _index(include_path, True)
     if name not in everything.all_tasks:
         close = difflib.get_close_matches(name, everything.all_tasks, n=3, cutoff=0.6)
@@ -92,13 +95,24 @@ def _manager(name: str, include_path: str | None) -> Any:
 
 @cache
 def _index(include_path: str | None, shipped: bool) -> Any:
+    return _lm_eval_tasks().TaskManager(include_path=include_path, include_defaults=shipped)
+
+
+def _shipped_folder(name: str) -> str | None:
+    """The folder of the file in which lm-eval defines ``name``: indexing all of its 14,000 files takes 12 seconds."""
+    defines = re.compile(rf"^['\"]?(task|group)['\"]?: *(['\"]?){re.escape(name)}\2 *(#.*)?$", re.MULTILINE)
+    files = sorted(Path(_lm_eval_tasks().__file__).parent.glob("**/*.yaml"), key=Path.as_posix)  # the first one counts
+    return next((str(file.parent) for file in files if defines.search(file.read_text("utf-8", "replace"))), None)
+
+
+def _lm_eval_tasks() -> Any:
     try:
-        from lm_eval.tasks import TaskManager
+        import lm_eval.tasks
     except ImportError as error:
         raise TaskError(
             f"Tasks of lm-evaluation-harness need the package lm-eval ({error}): pip install -e '.[lm-eval]'."
         ) from error
-    return TaskManager(include_path=include_path, include_defaults=shipped)
+    return lm_eval.tasks
 
 
 def _refuse_what_needs_more(name: str, task: Any) -> None:

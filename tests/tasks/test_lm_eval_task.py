@@ -10,7 +10,7 @@ import pytest
 import yaml
 from lm_eval_examples import DOCUMENTS, TASKS, write_tasks
 
-from tasks import Likelihood, TaskError, build
+from tasks import Likelihood, TaskError, build, lm_eval_library
 
 ROOT = Path(__file__).parents[2]
 
@@ -133,6 +133,15 @@ def test_data_that_is_not_on_this_machine_is_named_with_the_command_that_fetches
     fetch = r"python -c \"import datasets; datasets.load_dataset\('allenai/ai2_arc', 'ARC-Easy'\)\"\.$"
     with pytest.raises(TaskError, match=rf"^The data set allenai/ai2_arc of lm-eval task 'arc_easy' is not .*{fetch}"):
         _ = build("lm_eval", task="arc_easy").mode
+
+
+@pytest.mark.parametrize("name", ["arc_easy", "mmlu", "mmlu_abstract_algebra", "lambada_openai"])
+def test_what_a_name_means_is_the_same_without_an_index_of_all_files(name):
+    whole = lm_eval_library._index(None, True)
+    found = lm_eval_library._manager(name, None)
+    assert found is not whole
+    assert found.task_index[name].yaml_path == whole.task_index[name].yaml_path
+    assert (name in found.all_groups) == (name in whole.all_groups)
 
 
 BAD = {
