@@ -25,15 +25,15 @@ def call(monkeypatch, tmp_path, capfd):
 
 
 def test_what_is_stored_is_not_measured_again_and_is_drawn(call, tmp_path):
-    arguments = ("paper=kvec", "item=figure_2", "scale=mini", "device=cpu")
+    arguments = ("paper=kvec", "item=figure_3", "scale=mini", "device=cpu")
     code, printed, error = call(*arguments)
     assert code == 0, error
     assert re.search(r"^[1-9]\d* samples diagnosed", printed, re.MULTILINE)
     code, printed, error = call(*arguments, f"draw={tmp_path / 'drawn'}")
     assert code == 0, error
     assert re.search(r"^0 samples diagnosed", printed, re.MULTILINE)
-    assert (tmp_path / "drawn" / "figure_2.svg").read_text().startswith("<svg")
-    assert (tmp_path / "drawn" / "figure_2.png").stat().st_size > 1000
+    assert (tmp_path / "drawn" / "figure_3.svg").read_text().startswith("<svg")
+    assert (tmp_path / "drawn" / "figure_3.png").stat().st_size > 1000
 
 
 CASES = {
