@@ -35,8 +35,8 @@ class SweepLauncher(Launcher):  # type: ignore[misc]
             check_trusted(config, [*self.config.hydra.overrides.task, *typed])
             return config
 
-        self.gathered.jobs += sweep_jobs(job_overrides, compose)
-        return [JobReturn(working_dir=str(Path.cwd()), status=JobStatus.COMPLETED) for _ in self.gathered.jobs]
+        self.gathered.swept += sweep_jobs(job_overrides, compose)
+        return [JobReturn(working_dir=str(Path.cwd()), status=JobStatus.COMPLETED) for _ in self.gathered.swept]
 
 
 class JobSweeper(BasicSweeper):  # type: ignore[misc]

@@ -98,16 +98,21 @@ def _plan(jobs: Sequence[JobConfig]) -> None:
 
 
 class GatheredJobs:
-    """The jobs of a command: Hydra calls it with the job of a single run; our launcher adds those of a sweep."""
+    """The jobs of a command: Hydra calls it with that of a single run, our launcher adds those of a sweep."""
 
     def __init__(self) -> None:
-        self.jobs: list[JobConfig] = []
+        self.single: list[DictConfig] = []
+        self.swept: list[JobConfig] = []
 
     def __call__(self, config: DictConfig) -> None:
-        """Add a single run."""
+        """Keep it as it is: what goes wrong inside of Hydra's call is announced in Hydra's words too."""
+        self.single.append(config)
+
+    def all(self) -> list[JobConfig]:
+        """Every job, its references replaced."""
         from harness.config.jobs import resolved
 
-        self.jobs.append(resolved(config))
+        return [*map(resolved, self.single), *self.swept]
 
 
 def _compose_with_hydra(words: Sequence[str], use: Callable[[Sequence[JobConfig]], None]) -> None:
@@ -133,8 +138,9 @@ def _compose_with_hydra(words: Sequence[str], use: Callable[[Sequence[JobConfig]
     sys.argv[1:] = overrides_first(words)
     with composing_errors():
         composed()
-    if gathered.jobs:
-        use(gathered.jobs)
+        jobs = gathered.all()
+    if jobs:
+        use(jobs)
 
 
 def _is_misspelled(word: str) -> bool:

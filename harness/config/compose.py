@@ -90,6 +90,7 @@ HYDRA_SAYS = (
         r"An item is already at '(.+?)'\. Either remove \+ prefix: '(.+)' Or add",
         "{0} is a setting already: write {1}, without the +.",
     ),
+    (r"Interpolation key '(.+?)' not found", "There is no setting '{0}', which a value refers to as ${{{0}}}."),
     (r"Could not delete from config\. '(.+)' does not exist", "There is no setting '{0}' to take out."),
     (r"Could not delete from config\. The value of '(.+)' is (.*) and not", "{0} is {1}: write ~{0} to take it out."),
     (r"Error merging override \+*(([^=]+)=?.*)", "{0} does not fit: {1} holds a value of another kind."),

@@ -62,6 +62,7 @@ CASES = {
     "too short a prompt": (["task.lengths=[40]"], "Use"),
     "no samples": (["limit=0"], "at least 1"),
     "no such device": (["device=cuda"], "use device=cpu"),
+    "reference to nothing": (["limit=${nowhere}"], "no setting 'nowhere', which a value refers to as ${nowhere}."),
     "grammar": (["policy=[h2o"], "could not be read: a bracket is not closed, or not opened"),
     "grammar of survivors": (["survivors", "task.depths=[50"], "'task.depths=[50' could not be read: a bracket is not"),
     "grammar of figures": (["figures", "paper=keydiff", "item=@x"], "in two pairs of quotes, 'item=\"@x\"'."),
