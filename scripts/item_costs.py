@@ -111,8 +111,7 @@ def _composed(*overrides: str) -> DictConfig:
 
 def _configurations(item: str) -> list[dict[str, Any]]:
     typed = [f"+exp={item}", "scale=mini"]
-    made = grid_jobs(_composed(*typed), typed, "mini", lambda each: _composed(*each))
-    return list(made)
+    return list(grid_jobs(_composed(*typed), typed, "mini", lambda each: _composed(*each)))
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from harness.errors import UserError
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from harness.config.jobs import JobConfig
+    from harness.config.compose import JobConfig
 
 QUICK_START = "+exp=quickstart"
 COMPLETION = ("-sc", "--shell-completion", "--shell_completion")  # Hydra's: install=bash, query=bash, uninstall=bash
@@ -110,7 +110,7 @@ class GatheredJobs:
 
     def all(self) -> list[JobConfig]:
         """Every job, its references replaced."""
-        from harness.config.jobs import resolved
+        from harness.config.compose import resolved
 
         return [*map(resolved, self.single), *self.swept]
 

@@ -16,6 +16,8 @@ from harness.config.settings import check_config
 from harness.errors import UserError
 from policies import nearest
 
+JobConfig = dict[str, Any]  # a configuration as plain dicts and lists, every reference replaced
+
 
 def compose_config(overrides: Sequence[str]) -> DictConfig:
     """The configuration of ``python -m harness`` with these overrides. Raises `UserError` where there is none."""
@@ -23,12 +25,16 @@ def compose_config(overrides: Sequence[str]) -> DictConfig:
         return compose("config", overrides=list(overrides))
 
 
-def checked_config(config: DictConfig) -> dict[str, Any]:
+def resolved(config: DictConfig) -> JobConfig:
+    """A composed configuration as plain dicts and lists, every reference replaced."""
+    found: Any = OmegaConf.to_container(config, resolve=True)
+    return found  # type: ignore[no-any-return]
+
+
+def checked_config(config: DictConfig) -> JobConfig:
     """Resolved, as plain dicts and lists. Raises `UserError` for a setting of the wrong type."""
     with composing_errors():
-        found = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(found, dict)
-    plain = {str(key): value for key, value in found.items()}
+        plain = resolved(config)
     check_config(plain)
     return plain
 

@@ -12,6 +12,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from harness.config.compose import JobConfig, resolved
 from harness.config.experiments import (
     CONFIG_GROUPS,
     Point,
@@ -22,7 +23,6 @@ from harness.config.experiments import (
 )
 
 Compose = Callable[[Sequence[str]], DictConfig]
-JobConfig = dict[str, Any]  # a configuration as plain dicts and lists, every reference replaced
 
 
 def grid_jobs(base: DictConfig, overrides: Sequence[str], scale: str, compose: Compose) -> Iterator[JobConfig]:
@@ -58,12 +58,6 @@ def sweep_jobs(jobs: Sequence[Sequence[str]], compose: Compose) -> Iterator[JobC
             yield from grid_jobs(config, job, config.hydra.runtime.choices.scale, compose)
         else:
             yield resolved(job_settings(config))
-
-
-def resolved(config: DictConfig) -> JobConfig:
-    """A composed configuration as plain dicts and lists, every reference replaced."""
-    found: Any = OmegaConf.to_container(config, resolve=True)
-    return found  # type: ignore[no-any-return]
 
 
 def job_settings(config: DictConfig) -> DictConfig:

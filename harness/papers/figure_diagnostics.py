@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +119,9 @@ def _item_configs(
         return
     typed = [f"+exp={paper}/{experiment_name(item_with_cells(paper, item))}", f"scale={scale}", *overrides]
     with composing_errors():
-        jobs = list(grid_jobs(_compose(tuple(typed)), typed, scale, lambda given: _compose(tuple(given))))
-    for job in jobs[:1] if wanted.of_dense else jobs:
+        made = grid_jobs(_compose(tuple(typed)), typed, scale, lambda given: _compose(tuple(given)))
+        jobs = list(islice(made, 1 if wanted.of_dense else None))
+    for job in jobs:
         check_config(job)
         yield job
 

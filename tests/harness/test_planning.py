@@ -9,7 +9,7 @@ from composed import composed
 
 from harness.cli.plan import planned, show
 from harness.cli.run import sweep
-from harness.config.jobs import resolved
+from harness.config.compose import resolved
 from harness.config.model import ModelSpec
 from harness.config.model_files import BUNDLED
 from harness.engine.batch.evict import slots_enabled

@@ -10,7 +10,7 @@ from composed import composed
 from harness.cli.plan import planned
 from harness.cli.run import sweep
 from harness.config.cell import Cell
-from harness.config.jobs import resolved
+from harness.config.compose import resolved
 from harness.errors import UserError
 from harness.runner import plan as plan_module
 from harness.runner.plan import plan, unique_cells
